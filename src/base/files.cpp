@@ -1,0 +1,165 @@
+#include "base/files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <openssl/evp.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace doppler {
+namespace fs = std::filesystem;
+namespace {
+
+[[noreturn]] void fail_io(const char* what, const fs::path& path, int error_number) {
+  std::string todo;
+  if (error_number == ENOSPC || error_number == EDQUOT) todo = "Free some disk space, or write to another disk";
+  if (error_number == EACCES || error_number == EPERM || error_number == EROFS) todo = "Check the permissions";
+  if (error_number == ENOENT) todo = "Check the path";
+  fail({ErrorCode::kFile, what, path.string(), "", std::strerror(error_number), todo});
+}
+
+fs::path temporary_beside(const fs::path& path) {
+  fs::path name = path.filename();
+  return path.parent_path() / fmt::format(".{}.{}.partial", name.string(), ::getpid());
+}
+
+}  // namespace
+
+std::string read_text_file(const fs::path& path) {
+  const MappedFile file(path);
+  const auto bytes = file.bytes();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+void write_file_whole(const fs::path& path, std::string_view bytes) {
+  FileWriter writer(path);
+  writer.write(std::as_bytes(std::span(bytes.data(), bytes.size())));
+  writer.commit();
+}
+
+FileWriter::FileWriter(fs::path path) : path_(std::move(path)), temporary_(temporary_beside(path_)) {
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd_ < 0) fail_io("the file cannot be created", path_, errno);
+}
+
+FileWriter::~FileWriter() {
+  if (fd_ >= 0) {
+    ::close(fd_);
+    ::unlink(temporary_.c_str());
+  }
+}
+
+void FileWriter::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      fail_io("the file cannot be written", path_, errno);
+    }
+    bytes = bytes.subspan(static_cast<size_t>(n));
+    written_ += static_cast<uint64_t>(n);
+  }
+}
+
+void FileWriter::commit() {
+  if (::fsync(fd_) != 0) fail_io("the file cannot be written", path_, errno);
+  const int closed = ::close(std::exchange(fd_, -1));
+  if (closed != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    const int error_number = errno;
+    ::unlink(temporary_.c_str());
+    fail_io("the file cannot be written", path_, error_number);
+  }
+}
+
+FolderWriter::FolderWriter(fs::path final_path) : final_(std::move(final_path)) {
+  if (final_.filename().empty()) final_ = final_.parent_path();  // "dir/" names dir
+  temporary_ = temporary_beside(final_);
+  std::error_code ec;
+  fs::remove_all(temporary_, ec);
+  if (!fs::create_directories(temporary_, ec) || ec) fail_io("the folder cannot be created", final_, ec.value());
+}
+
+FolderWriter::~FolderWriter() {
+  if (committed_) return;
+  std::error_code ec;
+  fs::remove_all(temporary_, ec);
+}
+
+void FolderWriter::commit() {
+  if (::rename(temporary_.c_str(), final_.c_str()) != 0) {
+    const int error_number = errno;
+    if (error_number == ENOTEMPTY || error_number == EEXIST || error_number == ENOTDIR) {
+      fail({ErrorCode::kFile, "something with this name is already there", final_.string(), "", "",
+            "Remove it first, or choose another name"});
+    }
+    fail_io("the folder cannot take its final name", final_, error_number);
+  }
+  committed_ = true;
+}
+
+MappedFile::MappedFile(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail_io("the file cannot be opened", path, errno);
+  struct stat status {};
+  if (::fstat(fd, &status) != 0 || S_ISDIR(status.st_mode)) {
+    const int error_number = S_ISDIR(status.st_mode) ? EISDIR : errno;
+    ::close(fd);
+    fail_io("the file cannot be read", path, error_number);
+  }
+  size_ = static_cast<size_t>(status.st_size);
+  if (size_ > 0) {
+    void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (address == MAP_FAILED) {
+      const int error_number = errno;
+      ::close(fd);
+      fail_io("the file cannot be mapped into memory", path, error_number);
+    }
+    data_ = static_cast<const std::byte*>(address);
+  }
+  ::close(fd);
+}
+
+MappedFile::~MappedFile() {
+  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+Sha256::Sha256() : context_(EVP_MD_CTX_new()) { EVP_DigestInit_ex(static_cast<EVP_MD_CTX*>(context_), EVP_sha256(), nullptr); }
+
+Sha256::~Sha256() { EVP_MD_CTX_free(static_cast<EVP_MD_CTX*>(context_)); }
+
+void Sha256::update(std::span<const std::byte> bytes) {
+  EVP_DigestUpdate(static_cast<EVP_MD_CTX*>(context_), bytes.data(), bytes.size());
+}
+
+std::string Sha256::finish() {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned length = 0;
+  EVP_DigestFinal_ex(static_cast<EVP_MD_CTX*>(context_), digest, &length);
+  std::string hex;
+  for (unsigned i = 0; i < length; ++i) hex += fmt::format("{:02x}", digest[i]);
+  return hex;
+}
+
+std::string sha256_hex(std::span<const std::byte> bytes) {
+  Sha256 hash;
+  hash.update(bytes);
+  return hash.finish();
+}
+
+}  // namespace doppler

@@ -1,0 +1,85 @@
+// Files: read whole, mapped, or written whole or not at all.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace doppler {
+
+std::string read_text_file(const std::filesystem::path& path);
+
+// Writes under a temporary name beside `path`, syncs, then renames. Fails on a full disk with the bytes needed, and
+// leaves nothing behind.
+void write_file_whole(const std::filesystem::path& path, std::string_view bytes);
+
+// A file being written: nothing called `path` exists until commit(). Destroyed without commit(), it is removed.
+class FileWriter {
+ public:
+  explicit FileWriter(std::filesystem::path path);
+  ~FileWriter();
+  FileWriter(const FileWriter&) = delete;
+  FileWriter& operator=(const FileWriter&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void commit();
+  uint64_t written() const { return written_; }
+
+ private:
+  std::filesystem::path path_, temporary_;
+  int fd_ = -1;
+  uint64_t written_ = 0;
+};
+
+// A folder being written: everything goes to a temporary sibling, which takes the final name at commit().
+// Destroyed without commit(), the temporary folder is removed.
+class FolderWriter {
+ public:
+  explicit FolderWriter(std::filesystem::path final_path);
+  ~FolderWriter();
+  FolderWriter(const FolderWriter&) = delete;
+  FolderWriter& operator=(const FolderWriter&) = delete;
+
+  const std::filesystem::path& path() const { return temporary_; }  // write here
+  void commit();
+
+ private:
+  std::filesystem::path final_, temporary_;
+  bool committed_ = false;
+};
+
+// Read-only memory map of a whole file. An empty file maps to an empty span.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  explicit MappedFile(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// Lower-case hex of SHA-256.
+class Sha256 {
+ public:
+  Sha256();
+  ~Sha256();
+  Sha256(const Sha256&) = delete;
+  Sha256& operator=(const Sha256&) = delete;
+  void update(std::span<const std::byte> bytes);
+  std::string finish();
+
+ private:
+  void* context_;
+};
+std::string sha256_hex(std::span<const std::byte> bytes);
+
+}  // namespace doppler

@@ -1,0 +1,41 @@
+// A fixed pool of threads for work that is split evenly and often: a few microseconds between jobs, so workers spin
+// a while before they sleep.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+namespace doppler {
+
+// Cores this process may run on.
+int available_cores();
+
+class ThreadPool {
+ public:
+  // `threads` counts the caller, which works too; 1 starts none. 0 means available_cores(). Each worker is pinned to
+  // a core of its own when there are enough.
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int size() const;
+
+  // Calls job(index, size()) once on every thread of the pool and returns when all are done. Not reentrant.
+  void run(const std::function<void(int index, int count)>& job);
+
+  // Waits, inside a job, until every thread of the pool is here.
+  void barrier();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Splits [0, n) into `count` near-equal consecutive ranges, borders at multiples of `grain`; range `index`.
+struct Range {
+  long begin, end;
+};
+Range share(long n, int index, int count, long grain = 1);
+
+}  // namespace doppler

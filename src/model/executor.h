@@ -1,0 +1,45 @@
+// What a backend offers: it runs a Plan over tokens and keeps the context (the KV cache) between calls.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "model/plan.h"
+#include "model/weights.h"
+
+namespace doppler {
+
+enum class Logits : uint8_t { kNone, kLast, kAll };
+
+// Sees a step's output as soon as it exists. data is [tokens, width]; its first row is position `position`.
+using Tap = std::function<void(const Step& step, std::span<const float> data, int tokens, int position)>;
+
+struct ExecutorOptions {
+  int context = 0;      // tokens to make room for
+  int threads = 0;      // 0: one a core this process may run on
+  int block = 0;        // tokens of one prefill block; 0: the backend's choice
+};
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  virtual std::string_view name() const = 0;  // "cpu", "ref", "webgpu"
+
+  // Runs the tokens at positions position() …, in blocks where the backend likes. Returns the logits asked for,
+  // [1 or tokens, vocab], valid until the next call; empty for Logits::kNone.
+  virtual std::span<const float> forward(std::span<const int32_t> tokens, Logits want) = 0;
+
+  virtual int position() const = 0;  // tokens in the context so far
+  virtual void reset() = 0;          // forget the context
+
+  // Taps every step (null: none). While a tap is set nothing is fused across a step's border.
+  virtual void set_tap(Tap tap) = 0;
+
+  virtual size_t context_bytes() const = 0;  // the KV cache
+};
+
+}  // namespace doppler

@@ -1,0 +1,96 @@
+// What a model is, as numbers. No family name appears here or anywhere past conversion: a quirk is a value
+// (window of layer i, rope of layer i, norm offset, soft-cap, scale, expert count; dense means no experts).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+
+namespace doppler {
+
+enum class Activation : uint8_t {
+  kGeluTanh,       // gelu_tanh(gate) · up
+  kSilu,           // silu(gate) · up
+  kClampedSwiglu,  // g = min(gate, limit), u = clamp(up, ±limit): g · sigmoid(alpha·g) · (u + 1)
+};
+std::string_view name_of(Activation activation);
+
+enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn };
+
+// Half-split rotary embedding: dims i and i + head_dim/2 turn by pos · inv_freq[i].
+struct RopeConfig {
+  double theta = 10000;
+  RopeScaling scaling = RopeScaling::kNone;
+  double factor = 1;                                   // linear, llama3, yarn
+  double low_freq_factor = 1, high_freq_factor = 4;    // llama3
+  double beta_fast = 32, beta_slow = 1;                // yarn
+  bool truncate = true;                                // yarn: round the correction range to whole dims
+  double attention_factor = 0;                         // yarn: 0 means 0.1·ln(factor) + 1
+  double original_context = 0;                         // llama3, yarn
+
+  bool operator==(const RopeConfig&) const = default;
+};
+
+// The same for every backend: angles are pos · inv_freq[i], and cos and sin are multiplied by `magnitude`.
+struct RopeTable {
+  std::vector<float> inv_freq;  // [head_dim / 2]
+  float magnitude = 1;
+};
+RopeTable make_rope_table(const RopeConfig& rope, int head_dim);
+
+struct LayerConfig {
+  int window = 0;  // keys pos-window+1 … pos are seen; 0 sees all
+  int rope = 0;    // index into ModelConfig::ropes
+
+  bool operator==(const LayerConfig&) const = default;
+};
+
+struct ModelConfig {
+  std::string id;  // a name to print
+  int hidden = 0, ffn = 0, vocab = 0;
+  int heads = 0, kv_heads = 0, head_dim = 0;
+  int max_context = 0;  // tokens the model was made for
+
+  float norm_eps = 1e-6f;
+  float norm_offset = 0;  // every norm multiplies by (offset + w)
+  float embed_scale = 1;
+  float attn_scale = 1;     // scores are q·k · attn_scale
+  float attn_softcap = 0;   // cap · tanh(score / cap) before the mask; 0 is none
+  float logit_softcap = 0;  // likewise for the output logits
+
+  bool qk_norm = false;         // per head, over head_dim, before rope
+  bool post_attn_norm = false;  // sandwich norms: on the branch, before its residual add
+  bool post_ffn_norm = false;
+  bool qkv_bias = false, o_bias = false;
+  bool attn_sinks = false;  // one learned logit a head joins the softmax's denominator
+  bool tied_output = false;  // the output matrix is the embedding matrix
+
+  Activation activation = Activation::kSilu;
+  float swiglu_limit = 0, swiglu_alpha = 0;  // kClampedSwiglu only
+  int experts = 0, experts_per_token = 0;    // 0: dense
+
+  std::vector<RopeConfig> ropes;
+  std::vector<LayerConfig> layers;
+
+  std::vector<int32_t> eos_ids;  // any of these ends an answer
+  int32_t bos_id = -1;           // -1: none
+
+  int layer_count() const { return static_cast<int>(layers.size()); }
+  int q_width() const { return heads * head_dim; }
+  int kv_width() const { return kv_heads * head_dim; }
+
+  bool operator==(const ModelConfig&) const = default;
+};
+
+// Fails with a sentence if the numbers cannot describe a model (zero sizes, heads not divisible, odd head_dim, …).
+void check(const ModelConfig& config, const std::string& where);
+
+// The artefact's manifest and back (RDRR: architecture, inference, moeConfig, eos_token_id).
+// Writing adds these keys to `manifest`; reading accepts artefacts written by others with fewer of them.
+void write_model_config(const ModelConfig& config, Json& manifest);
+ModelConfig read_model_config(const Json& manifest, const std::string& where);
+
+}  // namespace doppler

@@ -1,0 +1,96 @@
+// The Plan: what a model computes, as a flat list of steps built once from ModelConfig. It is data: printable,
+// checkable, and the same for every backend. A step's name is its stage name; a trace, a probe, a reference tensor
+// and an error message all use it.
+//
+// All values are f32 [tokens, width]; the plan does not know how many tokens run at once.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "model/model_config.h"
+
+namespace doppler {
+
+struct Value {
+  std::string name;  // of the step that makes it
+  int width = 0;
+};
+
+// A weight a step reads, by slot ("layer3.q_proj"; see weights.h). Shapes as the step needs them.
+struct WeightUse {
+  std::string slot;
+  std::vector<int64_t> shape;  // [out, in], [width], or [experts, out, in]
+};
+
+// --- the operations. `in` below are Step::inputs, `w` are Step::weights, by position.
+
+struct Embed {  // out = w0[token] · scale
+  float scale = 1;
+};
+struct Norm {  // out = x / sqrt(mean(x²) + eps) · (offset + w0), over groups of `group` columns (a head, or the row)
+  int group = 0;
+  float eps = 0, offset = 0;
+};
+struct MatMul {  // out = x · w0ᵀ (+ w1)
+  bool bias = false;
+};
+struct Rope {  // turns each head of head_dim columns by its token's position
+  int head_dim = 0, rope = 0;  // rope: index into ModelConfig::ropes
+};
+// in: q [heads·head_dim], k and v [kv_heads·head_dim]. Appends k and v to the layer's cache, then
+// out[h] = Σ softmax(scale · q[h]·k[j]) · v[j] over the keys the window lets position p see: p-window+1 … p.
+struct Attention {
+  int layer = 0, heads = 0, kv_heads = 0, head_dim = 0, window = 0;
+  float scale = 1, softcap = 0;
+  bool sinks = false;  // w0: one logit a head
+};
+struct Glu {  // in: gate, up (same width). Or one input of twice the width with gate and up interleaved.
+  Activation activation = Activation::kSilu;
+  bool interleaved = false;
+  float limit = 0, alpha = 0;
+};
+struct Add {};  // out = in0 + in1
+struct Route {  // in: router logits [experts]. out [2·k]: the k chosen experts' numbers, then their softmax weights
+  int k = 0;
+};
+// in: x, route. Runs the chosen experts only: out [k·rows], expert by expert, in the route's order.
+// w0 [experts, rows, cols], w1 its bias [experts, rows]. x is [cols] for all, or [k·cols] when `per_expert`.
+struct ExpertMatMul {
+  int k = 0;
+  bool per_expert = false, bias = false;
+};
+struct Combine {  // in: expert outputs [k·width], route. out = Σ weight_i · expert_i
+  int k = 0;
+};
+struct SoftCap {  // out = cap · tanh(in / cap)
+  float cap = 0;
+};
+
+using Operation = std::variant<Embed, Norm, MatMul, Rope, Attention, Glu, Add, Route, ExpertMatMul, Combine, SoftCap>;
+std::string_view op_name(const Operation& op);
+
+struct Step {
+  std::string name;  // "layer3.attn_norm"; also the name of `output`
+  Operation op;
+  std::vector<int> inputs;  // indices into Plan::values
+  int output = -1;
+  std::vector<WeightUse> weights;
+  int layer = -1;          // -1 outside the layers
+  bool logits_only = false;  // runs only for positions whose logits are asked for (after the last layer)
+};
+
+struct Plan {
+  std::vector<Value> values;
+  std::vector<Step> steps;
+
+  const Step* find(std::string_view step_name) const;
+};
+
+Plan build_plan(const ModelConfig& config);
+
+// One line a step: name, op, inputs, weights, parameters.
+std::string describe(const Step& step, const Plan& plan);
+
+}  // namespace doppler

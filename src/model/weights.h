@@ -1,0 +1,33 @@
+// Weights by slot: the name a step knows a tensor by, whatever the checkpoint called it.
+//
+// Slots: embed, final_norm, lm_head, and for layer i: layer{i}.attn_norm, q_proj, k_proj, v_proj, o_proj (and
+// q_bias, k_bias, v_bias, o_bias), q_norm, k_norm, sinks, post_attn_norm, pre_ffn_norm, gate_proj, up_proj,
+// down_proj, post_ffn_norm, router, router_bias, experts_gate_up, experts_gate_up_bias, experts_down,
+// experts_down_bias. Sandwich norms are post_attn_norm and post_ffn_norm; the norm before the feed-forward is
+// pre_ffn_norm in every family.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "format/tensor.h"
+#include "model/plan.h"
+
+namespace doppler {
+
+class Weights {
+ public:
+  void add(std::string slot, Tensor tensor);
+  const Tensor* find(const std::string& slot) const;
+  const Tensor& at(const std::string& slot) const;  // fails, naming the slot
+  const std::map<std::string, Tensor>& all() const { return by_slot_; }
+
+ private:
+  std::map<std::string, Tensor> by_slot_;
+};
+
+// Every weight the plan uses is there with the shape it needs, and nothing is there that the plan does not use.
+// Returns the faults as sentences; empty means they agree.
+std::vector<std::string> disagreements(const Plan& plan, const Weights& weights);
+
+}  // namespace doppler

@@ -1,0 +1,35 @@
+#!/bin/sh
+# Holds the arrows between the rooms of src/: a file may include headers of its own room and of the rooms listed
+# here, and no other. Prints each offending line and exits 1.
+cd "$(dirname "$0")/.." || exit 2
+status=0
+allow() {
+  room=$1; shift
+  pattern="$room"
+  for r in "$@"; do pattern="$pattern|$r"; done
+  bad=$(grep -rnE '#include "[a-z]+/' "src/$room" 2>/dev/null | grep -vE "#include \"($pattern)/")
+  if [ -n "$bad" ]; then
+    printf 'src/%s may include only: %s %s\n%s\n' "$room" "$room" "$*" "$bad"
+    status=1
+  fi
+}
+allow base
+allow format base
+allow text base
+allow model base format
+allow convert base format model text
+allow ref base format model
+allow cpu base format model
+allow gpu base format model
+allow debug base format model
+allow engine base format model text ref cpu gpu debug
+allow bench base format model text engine
+allow serve base format model text engine
+allow cli base format model text convert engine bench debug serve gpu
+families=$(grep -rniE 'gemma|gpt.?oss|llama|qwen' src --include='*.cpp' --include='*.h' --include='*.wgsl' 2>/dev/null |
+  grep -vE '^src/(convert|text)/' | grep -viE 'llama3|llama\.cpp|example|synth')
+if [ -n "$families" ]; then
+  printf 'family names belong in families/ and src/convert only:\n%s\n' "$families"
+  status=1
+fi
+exit $status
