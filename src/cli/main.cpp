@@ -1,0 +1,38 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <new>
+
+#include "base/error.h"
+#include "cli/verbs.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{"Doppler runs language models on the machine you have."};
+  app.name("doppler");
+  app.set_version_flag("--version", "doppler 0.1.0");
+  app.require_subcommand(1);
+  app.footer("Try:  doppler run \"Tell me a story about a brave cat.\"\nEvery verb has its own --help with an example.");
+  doppler::add_run(app);
+  doppler::add_convert(app);
+  doppler::add_inspect(app);
+  doppler::add_verify(app);
+  doppler::add_synth(app);
+  doppler::add_bench(app);
+  doppler::add_tokenize(app);
+  doppler::add_devices(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);  // prints help, the version, or what was wrong
+    return code == 0 ? 0 : exit_code(doppler::ErrorCode::kUsage);
+  } catch (const doppler::Faulty&) {
+    return 1;
+  } catch (const doppler::Failure& failure) {
+    fmt::print(stderr, "doppler: {}\n", failure.what());
+    return exit_code(failure.error.code);
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "doppler: out of memory. Use a smaller --context, a smaller model, or a machine with more\n");
+    return exit_code(doppler::ErrorCode::kMemory);
+  }
+  return 0;
+}

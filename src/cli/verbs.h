@@ -1,0 +1,21 @@
+// The verbs of the command line, one file each. add_x() registers the subcommand with its help, an example in the
+// footer, and a callback that does the work. Errors leave a callback as Failure; a verb that checked something and
+// found it faulty throws Faulty, and the program exits with 1.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace doppler {
+
+struct Faulty {};  // "checked, and found faulty"; everything worth saying has been printed
+
+void add_run(CLI::App& app);
+void add_convert(CLI::App& app);
+void add_inspect(CLI::App& app);
+void add_verify(CLI::App& app);
+void add_synth(CLI::App& app);
+void add_bench(CLI::App& app);
+void add_tokenize(CLI::App& app);
+void add_devices(CLI::App& app);
+
+}  // namespace doppler
