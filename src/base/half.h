@@ -22,9 +22,9 @@ inline uint16_t f32_to_f16(float f) {
   const uint32_t bits = std::bit_cast<uint32_t>(f);
   const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
   const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return sign | 0x7e00u;          // NaN stays NaN
-  if (magnitude >= 0x477ff000u) return sign | 0x7c00u;         // rounds past 65504
-  if (magnitude < 0x38800000u) {                               // subnormal in f16: adding 0.5 aligns and rounds
+  if (magnitude > 0x7f800000u) return sign | 0x7e00u;   // NaN stays NaN
+  if (magnitude >= 0x477ff000u) return sign | 0x7c00u;  // rounds past 65504
+  if (magnitude < 0x38800000u) {                        // subnormal in f16: adding 0.5 aligns and rounds
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return sign | static_cast<uint16_t>(std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(0.5f));
   }

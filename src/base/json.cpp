@@ -49,10 +49,9 @@ std::string line_and_column(std::string_view text, std::size_t at) {
   return "line " + std::to_string(line) + ", column " + std::to_string(column);
 }
 
-[[noreturn]] void wrong_type(const Json& value, std::string_view key, const std::string& where,
-                             const char* expected) {
-  fail({ErrorCode::kFormat, "a JSON value has the wrong type", where + ": " + std::string(key), expected,
-        brief(value), ""});
+[[noreturn]] void wrong_type(const Json& value, std::string_view key, const std::string& where, const char* expected) {
+  fail({ErrorCode::kFormat, "a JSON value has the wrong type", where + ": " + std::string(key), expected, brief(value),
+        ""});
 }
 
 }  // namespace
@@ -80,7 +79,8 @@ const Json* find(const Json& object, std::string_view key) {
 }
 
 const Json& require(const Json& object, std::string_view key, const std::string& where) {
-  if (!object.is_object()) fail({ErrorCode::kFormat, "a JSON object is needed here", where, "an object", brief(object), ""});
+  if (!object.is_object())
+    fail({ErrorCode::kFormat, "a JSON object is needed here", where, "an object", brief(object), ""});
   const auto it = object.find(std::string(key));
   if (it == object.end()) fail({ErrorCode::kFormat, "a key is missing", where, "'" + std::string(key) + "'", "", ""});
   return *it;

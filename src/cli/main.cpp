@@ -11,7 +11,8 @@ int main(int argc, char** argv) {
   app.name("doppler");
   app.set_version_flag("--version", "doppler 0.1.0");
   app.require_subcommand(1);
-  app.footer("Try:  doppler run \"Tell me a story about a brave cat.\"\nEvery verb has its own --help with an example.");
+  app.footer(
+      "Try:  doppler run \"Tell me a story about a brave cat.\"\nEvery verb has its own --help with an example.");
   doppler::add_run(app);
   doppler::add_convert(app);
   doppler::add_inspect(app);

@@ -11,7 +11,7 @@
 namespace doppler {
 
 struct Tensor {
-  std::string name;            // the name in the source file
+  std::string name;  // the name in the source file
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;  // [rows, cols], [cols], or [experts, rows, cols]
   std::span<const std::byte> bytes;

@@ -18,10 +18,13 @@ enum class Logits : uint8_t { kNone, kLast, kAll };
 using Tap = std::function<void(const Step& step, std::span<const float> data, int tokens, int position)>;
 
 struct ExecutorOptions {
-  int context = 0;      // tokens to make room for
-  int threads = 0;      // 0: one a core this process may run on
-  int block = 0;        // tokens of one prefill block; 0: the backend's choice
+  int context = 0;  // tokens to make room for
+  int threads = 0;  // 0: one a core this process may run on
+  int block = 0;    // tokens of one prefill block; 0: the backend's choice
 };
+
+// Fails unless every token is in the vocabulary and all of them fit behind `position` in the context.
+void check_tokens(const ModelConfig& config, std::span<const int32_t> tokens, int position, int context);
 
 class Executor {
  public:

@@ -24,12 +24,12 @@ enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn };
 struct RopeConfig {
   double theta = 10000;
   RopeScaling scaling = RopeScaling::kNone;
-  double factor = 1;                                   // linear, llama3, yarn
-  double low_freq_factor = 1, high_freq_factor = 4;    // llama3
-  double beta_fast = 32, beta_slow = 1;                // yarn
-  bool truncate = true;                                // yarn: round the correction range to whole dims
-  double attention_factor = 0;                         // yarn: 0 means 0.1·ln(factor) + 1
-  double original_context = 0;                         // llama3, yarn
+  double factor = 1;                                 // linear, llama3, yarn
+  double low_freq_factor = 1, high_freq_factor = 4;  // llama3
+  double beta_fast = 32, beta_slow = 1;              // yarn
+  bool truncate = true;                              // yarn: round the correction range to whole dims
+  double attention_factor = 0;                       // yarn: 0 means 0.1·ln(factor) + 1
+  double original_context = 0;                       // llama3, yarn
 
   bool operator==(const RopeConfig&) const = default;
 };
@@ -65,7 +65,7 @@ struct ModelConfig {
   bool post_attn_norm = false;  // sandwich norms: on the branch, before its residual add
   bool post_ffn_norm = false;
   bool qkv_bias = false, o_bias = false;
-  bool attn_sinks = false;  // one learned logit a head joins the softmax's denominator
+  bool attn_sinks = false;   // one learned logit a head joins the softmax's denominator
   bool tied_output = false;  // the output matrix is the embedding matrix
 
   Activation activation = Activation::kSilu;

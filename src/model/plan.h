@@ -36,7 +36,7 @@ struct Norm {  // out = x / sqrt(mean(x²) + eps) · (offset + w0), over groups 
 struct MatMul {  // out = x · w0ᵀ (+ w1)
   bool bias = false;
 };
-struct Rope {  // turns each head of head_dim columns by its token's position
+struct Rope {                  // turns each head of head_dim columns by its token's position
   int head_dim = 0, rope = 0;  // rope: index into ModelConfig::ropes
 };
 // in: q [heads·head_dim], k and v [kv_heads·head_dim]. Appends k and v to the layer's cache, then
@@ -77,7 +77,7 @@ struct Step {
   std::vector<int> inputs;  // indices into Plan::values
   int output = -1;
   std::vector<WeightUse> weights;
-  int layer = -1;          // -1 outside the layers
+  int layer = -1;            // -1 outside the layers
   bool logits_only = false;  // runs only for positions whose logits are asked for (after the last layer)
 };
 

@@ -1,0 +1,320 @@
+// ModelConfig in an RDRR manifest. The keys are the public format's; where it has no place for a number we need, a
+// key of ours stands beside them (marked "ours"), and readers that do not know it lose nothing they could express.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "model/model_config.h"
+
+namespace doppler {
+namespace {
+
+constexpr float kDefaultSwigluAlpha = 1.702f;
+
+const char* scaling_name(RopeScaling scaling) {
+  switch (scaling) {
+    case RopeScaling::kNone: return nullptr;
+    case RopeScaling::kLinear: return "linear";
+    case RopeScaling::kLlama3: return "llama3";
+    case RopeScaling::kYarn: return "yarn";
+  }
+  return nullptr;
+}
+
+RopeScaling scaling_from_name(const std::string& name, const std::string& where) {
+  if (name.empty() || name == "default") return RopeScaling::kNone;
+  if (name == "linear") return RopeScaling::kLinear;
+  if (name == "llama3") return RopeScaling::kLlama3;
+  if (name == "yarn") return RopeScaling::kYarn;
+  fail({ErrorCode::kUnsupported, "an unknown rope scaling", where, "linear, llama3 or yarn", name, ""});
+}
+
+// The public format has room for two rotary embeddings, told apart by the prefix of their keys.
+std::string key(bool local, const char* global_name) {
+  if (!local) return global_name;
+  std::string name(global_name);
+  if (name.rfind("rope", 0) == 0) return "ropeLocal" + name.substr(4);
+  name[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(name[0])));
+  return "ropeLocal" + name;
+}
+
+void write_rope(const RopeConfig& rope, bool local, Json& out) {
+  out[key(local, "ropeTheta")] = rope.theta;
+  const char* scaling = scaling_name(rope.scaling);
+  out[key(local, "ropeScalingType")] = scaling ? Json(scaling) : Json();
+  out[key(local, "ropeScalingFactor")] = scaling ? Json(rope.factor) : Json();
+  if (rope.scaling == RopeScaling::kYarn) {
+    out[key(local, "yarnBetaFast")] = rope.beta_fast;
+    out[key(local, "yarnBetaSlow")] = rope.beta_slow;
+    out[key(local, "yarnOriginalMaxPos")] = rope.original_context;
+    out[key(local, "yarnTruncate")] = rope.truncate;                 // ours
+    out[key(local, "yarnAttentionFactor")] = rope.attention_factor;  // ours; 0: from the factor
+  }
+  if (rope.scaling == RopeScaling::kLlama3) {  // ours
+    out[key(local, "llama3LowFreqFactor")] = rope.low_freq_factor;
+    out[key(local, "llama3HighFreqFactor")] = rope.high_freq_factor;
+    out[key(local, "llama3OriginalMaxPos")] = rope.original_context;
+  }
+}
+
+RopeConfig read_rope(const Json& in, bool local, double theta, const std::string& where) {
+  RopeConfig rope;
+  rope.theta = number_or(in, key(local, "ropeTheta"), theta, where);
+  rope.scaling = scaling_from_name(string_or(in, key(local, "ropeScalingType"), "", where), where);
+  if (rope.scaling == RopeScaling::kNone) return rope;
+  rope.factor = number_or(in, key(local, "ropeScalingFactor"), 1, where);
+  if (rope.scaling == RopeScaling::kYarn) {
+    rope.beta_fast = number_or(in, key(local, "yarnBetaFast"), rope.beta_fast, where);
+    rope.beta_slow = number_or(in, key(local, "yarnBetaSlow"), rope.beta_slow, where);
+    rope.original_context = require_number(in, key(local, "yarnOriginalMaxPos"), where);
+    rope.truncate = bool_or(in, key(local, "yarnTruncate"), true, where);
+    rope.attention_factor = number_or(in, key(local, "yarnAttentionFactor"), 0, where);
+  }
+  if (rope.scaling == RopeScaling::kLlama3) {
+    rope.low_freq_factor = require_number(in, key(local, "llama3LowFreqFactor"), where);
+    rope.high_freq_factor = require_number(in, key(local, "llama3HighFreqFactor"), where);
+    rope.original_context = require_number(in, key(local, "llama3OriginalMaxPos"), where);
+  }
+  return rope;
+}
+
+// Which layers are global, in the public form: every_n (layer i is global ⇔ (i − offset) mod period == 0) where it
+// fits, else a list.
+Json write_pattern(const ModelConfig& c) {
+  const int n = c.layer_count();
+  const auto global = [&](int i) { return c.layers[static_cast<size_t>(i)].window == 0; };
+  bool all_global = true;
+  for (int i = 0; i < n; ++i) all_global = all_global && global(i);
+  if (all_global) return {{"type", "all_attention"}};
+  for (int period = 1; period <= n; ++period) {
+    for (int offset = 0; offset < period; ++offset) {
+      bool fits = true;
+      for (int i = 0; i < n && fits; ++i) fits = global(i) == ((i - offset + period) % period == 0);
+      if (fits) return {{"type", "every_n"}, {"period", period}, {"offset", offset}};
+    }
+  }
+  Json kinds = Json::array();
+  for (int i = 0; i < n; ++i) kinds.push_back(global(i) ? "global" : "local");
+  return {{"type", "custom"}, {"layers", kinds}};
+}
+
+std::vector<bool> read_pattern(const Json* pattern, int layers, bool windowed, const std::string& where) {
+  std::vector<bool> global(static_cast<size_t>(layers), !windowed);
+  if (!pattern) return global;
+  const std::string type = require_string(*pattern, "type", where);
+  if (type == "all_attention") {
+    global.assign(global.size(), true);
+  } else if (type == "every_n") {
+    const int64_t period = require_int(*pattern, "period", where), offset = int_or(*pattern, "offset", 0, where);
+    if (period < 1 || period > 4096 || offset < -4096 || offset > 4096) {
+      fail({ErrorCode::kFormat, "the layer pattern is out of range", where, "period 1 to 4096", brief(*pattern), ""});
+    }
+    for (int i = 0; i < layers; ++i) global[static_cast<size_t>(i)] = (i - offset) % period == 0;
+  } else if (type == "custom") {
+    const Json& kinds = require_array(*pattern, "layers", where);
+    if (kinds.size() != global.size()) {
+      fail({ErrorCode::kFormat, "the layer pattern does not cover every layer", where, std::to_string(layers),
+            std::to_string(kinds.size()), ""});
+    }
+    for (size_t i = 0; i < global.size(); ++i) global[i] = kinds[i] == "global";
+  } else {
+    fail({ErrorCode::kUnsupported, "an unknown layer pattern", where, "every_n, all_attention or custom", type, ""});
+  }
+  return global;
+}
+
+// The shortest decimal that reads back as the same float: 1e-06, not 9.999999974752427e-07.
+Json number(float value) { return std::strtod(fmt::format("{}", value).c_str(), nullptr); }
+
+Json optional(float value) { return value > 0 ? number(value) : Json(); }
+
+// The scale's public form is the scalar whose inverse square root it is; whole numbers come back as they were.
+double pre_attention_scalar(float scale) {
+  const double scalar = 1.0 / (static_cast<double>(scale) * scale);
+  const double whole = std::round(scalar);
+  return static_cast<float>(1 / std::sqrt(whole)) == scale ? whole : scalar;
+}
+
+int small_int(const Json& object, const char* name, const std::string& where) {
+  const int64_t value = require_int(object, name, where);
+  if (value < 0 || value > (1 << 28)) {
+    fail({ErrorCode::kFormat, "a size is out of range", where + ": " + name, "0 to 2^28", std::to_string(value), ""});
+  }
+  return static_cast<int>(value);
+}
+
+float offset_of(const Json& normalization, const std::string& where) {
+  const Json* offset = find(normalization, "rmsNormWeightOffset");
+  if (!offset) return 0;
+  if (offset->is_boolean()) return offset->get<bool>() ? 1.f : 0.f;
+  return static_cast<float>(number_or(normalization, "rmsNormWeightOffset", 0, where));
+}
+
+}  // namespace
+
+void write_model_config(const ModelConfig& c, Json& manifest) {
+  int window = 0;
+  for (const LayerConfig& layer : c.layers) {
+    const bool local = layer.window > 0;
+    if (local && window > 0 && layer.window != window) {
+      fail({ErrorCode::kUnsupported, "the artefact has room for one window size", c.id, std::to_string(window),
+            std::to_string(layer.window), ""});
+    }
+    if (local) window = layer.window;
+    const int rope = local && c.ropes.size() > 1 ? 1 : 0;
+    if (layer.rope != rope || c.ropes.size() > 2) {
+      fail({ErrorCode::kUnsupported,
+            "the artefact has room for one rotary embedding for global layers and one for local", c.id, "", "", ""});
+    }
+  }
+  manifest["architecture"] = {{"numLayers", c.layer_count()},
+                              {"hiddenSize", c.hidden},
+                              {"intermediateSize", c.ffn},
+                              {"numAttentionHeads", c.heads},
+                              {"numKeyValueHeads", c.kv_heads},
+                              {"headDim", c.head_dim},
+                              {"vocabSize", c.vocab},
+                              {"maxSeqLen", c.max_context},
+                              {"ropeTheta", c.ropes.front().theta},
+                              {"rmsNormEps", number(c.norm_eps)}};
+  manifest["moeConfig"] =
+      c.experts == 0
+          ? Json()
+          : Json{{"numExperts", c.experts}, {"numExpertsPerToken", c.experts_per_token}, {"expertFormat", "mxfp4"}};
+  Json rope;
+  write_rope(c.ropes.front(), false, rope);
+  if (c.ropes.size() > 1) write_rope(c.ropes[1], true, rope);
+  const bool clamped = c.activation == Activation::kClampedSwiglu;
+  const float root = std::sqrt(static_cast<float>(c.hidden));
+  Json inference;
+  inference["attention"] = {{"queryPreAttnScalar", pre_attention_scalar(c.attn_scale)},
+                            {"attnLogitSoftcapping", optional(c.attn_softcap)},
+                            {"slidingWindow", window > 0 ? Json(window) : Json()},
+                            {"queryKeyNorm", c.qk_norm},
+                            {"attentionBias", c.qkv_bias},
+                            {"outputBias", c.o_bias},          // ours
+                            {"attentionSinks", c.attn_sinks},  // ours
+                            {"causal", true}};
+  inference["normalization"] = {{"rmsNormEps", number(c.norm_eps)},
+                                {"rmsNormWeightOffset", c.norm_offset == 0   ? Json(false)
+                                                        : c.norm_offset == 1 ? Json(true)
+                                                                             : number(c.norm_offset)},
+                                {"postAttentionNorm", c.post_attn_norm},
+                                {"preFeedforwardNorm", true},
+                                {"postFeedforwardNorm", c.post_ffn_norm}};
+  inference["ffn"] = {{"activation", c.activation == Activation::kGeluTanh ? "gelu"
+                                     : clamped                             ? "swiglu"
+                                                                           : "silu"},
+                      {"gatedActivation", true},
+                      {"swigluLimit", clamped ? number(c.swiglu_limit) : Json()},
+                      {"swigluAlpha", clamped ? number(c.swiglu_alpha) : Json()}};  // ours
+  inference["rope"] = std::move(rope);
+  inference["output"] = {{"tieWordEmbeddings", c.tied_output},
+                         {"scaleEmbeddings", c.embed_scale == root},
+                         {"embeddingScale", number(c.embed_scale)},  // ours
+                         {"finalLogitSoftcapping", optional(c.logit_softcap)}};
+  inference["layerPattern"] = write_pattern(c);
+  manifest["inference"] = std::move(inference);
+  manifest["bos_token_id"] = c.bos_id >= 0 ? Json(c.bos_id) : Json();
+  manifest["eos_token_id"] = c.eos_ids.size() == 1 ? Json(c.eos_ids[0]) : Json(c.eos_ids);
+}
+
+ModelConfig read_model_config(const Json& manifest, const std::string& where) {
+  ModelConfig c;
+  c.id = string_or(manifest, "modelId", "model", where);
+  const std::string at = where + ": architecture";
+  const Json& a = require_object(manifest, "architecture", where);
+  c.hidden = small_int(a, "hiddenSize", at);
+  c.ffn = small_int(a, "intermediateSize", at);
+  c.heads = small_int(a, "numAttentionHeads", at);
+  c.kv_heads = small_int(a, "numKeyValueHeads", at);
+  c.head_dim = small_int(a, "headDim", at);
+  c.vocab = small_int(a, "vocabSize", at);
+  c.max_context = small_int(a, "maxSeqLen", at);
+  const int layers = small_int(a, "numLayers", at);
+  if (layers > 4096) fail({ErrorCode::kFormat, "too many layers", at, "at most 4096", std::to_string(layers), ""});
+
+  static const Json kNothing = Json::object();
+  const std::string in = where + ": inference";
+  const Json& inference = require_object(manifest, "inference", where);
+  const auto part = [&](const char* name) -> const Json& {
+    return find(inference, name) ? require_object(inference, name, in) : kNothing;
+  };
+  const Json& attention = part("attention");
+  const std::string in_attention = in + ".attention";
+  const double scalar = number_or(attention, "queryPreAttnScalar", c.head_dim, in_attention);
+  if (!(scalar > 0))
+    fail({ErrorCode::kFormat, "queryPreAttnScalar must be positive", in_attention, "", fmt::format("{}", scalar), ""});
+  c.attn_scale = static_cast<float>(1 / std::sqrt(scalar));
+  c.attn_softcap = static_cast<float>(number_or(attention, "attnLogitSoftcapping", 0, in_attention));
+  c.qk_norm = bool_or(attention, "queryKeyNorm", false, in_attention);
+  c.qkv_bias = bool_or(attention, "attentionBias", false, in_attention);
+  c.o_bias = bool_or(attention, "outputBias", c.qkv_bias, in_attention);
+  c.attn_sinks = bool_or(attention, "attentionSinks", false, in_attention);
+  const int window = find(attention, "slidingWindow") ? small_int(attention, "slidingWindow", in_attention) : 0;
+  if (!bool_or(attention, "causal", true, in_attention)) {
+    fail({ErrorCode::kUnsupported, "only causal attention is supported", in_attention, "causal true", "false", ""});
+  }
+
+  const Json& norms = part("normalization");
+  const std::string in_norms = in + ".normalization";
+  c.norm_eps = static_cast<float>(number_or(norms, "rmsNormEps", number_or(a, "rmsNormEps", 1e-6, at), in_norms));
+  c.norm_offset = offset_of(norms, in_norms);
+  c.post_ffn_norm = bool_or(norms, "postFeedforwardNorm", false, in_norms);
+  // Artefacts of two-norm models say postAttentionNorm true and preFeedforwardNorm false for the one norm that
+  // stands before the feed-forward: the sandwich norm exists only beside a pre-feed-forward norm.
+  c.post_attn_norm =
+      bool_or(norms, "postAttentionNorm", false, in_norms) && bool_or(norms, "preFeedforwardNorm", false, in_norms);
+
+  const Json& ffn = part("ffn");
+  const std::string in_ffn = in + ".ffn";
+  const std::string activation = string_or(ffn, "activation", "silu", in_ffn);
+  c.swiglu_limit = static_cast<float>(number_or(ffn, "swigluLimit", 0, in_ffn));
+  if (c.swiglu_limit > 0) {
+    c.activation = Activation::kClampedSwiglu;
+    c.swiglu_alpha = static_cast<float>(number_or(ffn, "swigluAlpha", kDefaultSwigluAlpha, in_ffn));
+  } else if (activation == "gelu" || activation == "gelu_tanh" || activation == "gelu_pytorch_tanh") {
+    c.activation = Activation::kGeluTanh;
+  } else if (activation == "silu" || activation == "swiglu") {
+    c.activation = Activation::kSilu;
+  } else {
+    fail({ErrorCode::kUnsupported, "an unknown activation", in_ffn, "gelu, silu or swiglu", activation, ""});
+  }
+  if (const Json* moe = find(manifest, "moeConfig")) {
+    c.experts = small_int(*moe, "numExperts", where + ": moeConfig");
+    c.experts_per_token = small_int(*moe, "numExpertsPerToken", where + ": moeConfig");
+  }
+
+  const Json& rope = part("rope");
+  const double theta = number_or(a, "ropeTheta", 10000, at);
+  c.ropes.push_back(read_rope(rope, false, theta, in + ".rope"));
+  if (find(rope, "ropeLocalTheta")) c.ropes.push_back(read_rope(rope, true, c.ropes[0].theta, in + ".rope"));
+  const int local_rope = static_cast<int>(c.ropes.size()) - 1;
+  for (const bool global : read_pattern(find(inference, "layerPattern"), layers, window > 0, in + ".layerPattern")) {
+    c.layers.push_back(global ? LayerConfig{0, 0} : LayerConfig{window, local_rope});
+  }
+
+  const Json& output = part("output");
+  const std::string in_output = in + ".output";
+  c.tied_output = bool_or(output, "tieWordEmbeddings", false, in_output);
+  const float root = std::sqrt(static_cast<float>(c.hidden));
+  const bool scaled = bool_or(output, "scaleEmbeddings", false, in_output);
+  c.embed_scale = static_cast<float>(number_or(output, "embeddingScale", scaled ? root : 1, in_output));
+  c.logit_softcap = static_cast<float>(number_or(output, "finalLogitSoftcapping", 0, in_output));
+
+  c.bos_id = static_cast<int32_t>(int_or(manifest, "bos_token_id", -1, where));
+  if (const Json* eos = find(manifest, "eos_token_id")) {
+    const Json list = eos->is_array() ? *eos : Json::array({*eos});
+    for (const Json& id : list) {
+      if (!id.is_number_integer())
+        fail({ErrorCode::kFormat, "eos_token_id must be whole numbers", where, "", brief(*eos), ""});
+      c.eos_ids.push_back(id.get<int32_t>());
+    }
+  }
+  check(c, where);
+  return c;
+}
+
+}  // namespace doppler

@@ -1,0 +1,24 @@
+#include "model/executor.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace doppler {
+
+void check_tokens(const ModelConfig& config, std::span<const int32_t> tokens, int position, int context) {
+  if (tokens.empty()) fail({ErrorCode::kUsage, "there are no tokens to run", "", "at least one", "none", ""});
+  const int64_t end = position + static_cast<int64_t>(tokens.size());
+  if (end > context) {
+    fail({ErrorCode::kUsage, "the text is longer than the context", "", fmt::format("at most {} tokens", context),
+          fmt::format("{}", end), "Use a larger --context or a shorter text"});
+  }
+  for (const int32_t token : tokens) {
+    if (token < 0 || token >= config.vocab) {
+      fail({ErrorCode::kUsage, "a token is outside the model's vocabulary", "",
+            fmt::format("0 to {}", config.vocab - 1), std::to_string(token), ""});
+    }
+  }
+}
+
+}  // namespace doppler

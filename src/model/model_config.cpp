@@ -1,0 +1,69 @@
+#include "model/model_config.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace doppler {
+
+std::string_view name_of(Activation activation) {
+  switch (activation) {
+    case Activation::kGeluTanh: return "gelu_tanh";
+    case Activation::kSilu: return "silu";
+    case Activation::kClampedSwiglu: return "clamped_swiglu";
+  }
+  return "?";
+}
+
+void check(const ModelConfig& c, const std::string& where) {
+  const auto refuse = [&](std::string what, std::string expected, std::string got) {
+    fail({ErrorCode::kFormat, std::move(what), where, std::move(expected), std::move(got),
+          "The model's configuration is damaged or of a kind this engine does not know"});
+  };
+  // Far above any published model, far below what would overflow the sizes computed from them.
+  const auto size = [&](const char* name, int value, int largest) {
+    if (value < 1 || value > largest) {
+      refuse(fmt::format("{} is out of range", name), fmt::format("1 to {}", largest), std::to_string(value));
+    }
+  };
+  size("the number of layers", c.layer_count(), 4096);
+  size("the hidden size", c.hidden, 1 << 20);
+  size("the feed-forward size", c.ffn, 1 << 22);
+  size("the vocabulary", c.vocab, 1 << 24);
+  size("the number of heads", c.heads, 4096);
+  size("the number of key/value heads", c.kv_heads, 4096);
+  size("the head size", c.head_dim, 4096);
+  size("the longest context", c.max_context, 1 << 28);
+  if (c.head_dim % 2) refuse("the head size must be even for rotary embeddings", "", std::to_string(c.head_dim));
+  if (c.heads % c.kv_heads) {
+    refuse("query heads must share key/value heads evenly", fmt::format("a multiple of {}", c.kv_heads),
+           std::to_string(c.heads));
+  }
+  if (c.experts < 0 || c.experts > 4096 || c.experts_per_token < 0 || c.experts_per_token > c.experts) {
+    refuse("the experts do not add up", "experts per token between 1 and the number of experts",
+           fmt::format("{} of {}", c.experts_per_token, c.experts));
+  }
+  if (c.experts > 0 && c.experts_per_token == 0) refuse("a model with experts must use some", "", "0 per token");
+  if (!(c.norm_eps >= 0 && c.norm_eps < 1))
+    refuse("the norm's epsilon is out of range", "0 to 1", fmt::format("{}", c.norm_eps));
+  for (const RopeConfig& rope : c.ropes) {
+    if (!(rope.theta > 1) || !(rope.factor > 0)) {
+      refuse("a rotary embedding is out of range", "theta > 1 and factor > 0",
+             fmt::format("theta {}, factor {}", rope.theta, rope.factor));
+    }
+    const bool needs_original = rope.scaling == RopeScaling::kLlama3 || rope.scaling == RopeScaling::kYarn;
+    if (needs_original && !(rope.original_context > 0)) {
+      refuse("this rope scaling needs the original context length", "a positive number",
+             fmt::format("{}", rope.original_context));
+    }
+  }
+  for (const LayerConfig& layer : c.layers) {
+    if (layer.window < 0) refuse("a layer's window is negative", "", std::to_string(layer.window));
+    if (layer.rope < 0 || layer.rope >= static_cast<int>(c.ropes.size())) {
+      refuse("a layer names a rotary embedding that is not there", fmt::format("0 to {}", c.ropes.size()),
+             std::to_string(layer.rope));
+    }
+  }
+}
+
+}  // namespace doppler

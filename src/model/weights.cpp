@@ -1,0 +1,53 @@
+#include "model/weights.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
+
+#include "base/error.h"
+
+namespace doppler {
+
+void Weights::add(std::string slot, Tensor tensor) { by_slot_[std::move(slot)] = std::move(tensor); }
+
+const Tensor* Weights::find(const std::string& slot) const {
+  const auto it = by_slot_.find(slot);
+  return it == by_slot_.end() ? nullptr : &it->second;
+}
+
+const Tensor& Weights::at(const std::string& slot) const {
+  const Tensor* tensor = find(slot);
+  if (!tensor) {
+    fail({ErrorCode::kFormat, "a weight is missing", slot, "", "", "The artefact is incomplete; convert it again"});
+  }
+  return *tensor;
+}
+
+std::vector<std::string> disagreements(const Plan& plan, const Weights& weights) {
+  std::vector<std::string> faults;
+  std::set<std::string> used;
+  for (const Step& step : plan.steps) {
+    for (const WeightUse& use : step.weights) {
+      if (!used.insert(use.slot).second) continue;  // the tied output matrix is used twice
+      const Tensor* tensor = weights.find(use.slot);
+      if (!tensor) {
+        faults.push_back(fmt::format("{} is missing: step {} needs it with shape [{}]", use.slot, step.name,
+                                     fmt::join(use.shape, ", ")));
+      } else if (tensor->shape != use.shape) {
+        faults.push_back(fmt::format("{} ({}) has shape [{}], but step {} needs [{}]", use.slot, tensor->name,
+                                     fmt::join(tensor->shape, ", "), step.name, fmt::join(use.shape, ", ")));
+      } else if (tensor->bytes.size() != static_cast<size_t>(tensor->rows()) * tensor->stride()) {
+        faults.push_back(fmt::format("{} ({}) has {} bytes, but {} rows of {} in {} take {}", use.slot, tensor->name,
+                                     tensor->bytes.size(), tensor->rows(), tensor->cols(), name_of(tensor->dtype),
+                                     static_cast<size_t>(tensor->rows()) * tensor->stride()));
+      }
+    }
+  }
+  for (const auto& [slot, tensor] : weights.all()) {
+    if (!used.count(slot)) faults.push_back(fmt::format("{} ({}) is there, but no step uses it", slot, tensor.name));
+  }
+  return faults;
+}
+
+}  // namespace doppler

@@ -1,0 +1,56 @@
+// The truth: every operation of the Plan in plain code, sums in double. One file an op; nothing here is fast.
+// Activations are f32 [tokens, width], row after row.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "format/tensor.h"
+#include "model/model_config.h"
+#include "model/plan.h"
+
+namespace doppler::ref {
+
+using In = std::span<const float>;
+using Out = std::span<float>;
+
+// A whole tensor as f32 [rows, cols].
+std::vector<float> decode(const Tensor& tensor);
+
+// out[t] = row token[t] of the embedding matrix · scale
+void embed(const Tensor& matrix, std::span<const int32_t> tokens, float scale, Out out);
+
+// out = x / sqrt(mean(x²) + eps) · (offset + w), over consecutive groups of w.size() elements
+void norm(In x, In w, float eps, float offset, Out out);
+
+// out [n, rows] = x [n, cols] · wᵀ (+ bias [rows])
+void matmul(In x, const Tensor& w, In bias, Out out);
+
+// Turns heads of head_dim columns; row t is position first + t. width = heads · head_dim.
+void rope(In x, int width, int head_dim, const RopeTable& table, int first, Out out);
+
+// q [n, heads·dim]; keys and values [first + n, kv_heads·dim] for positions 0 … first+n-1; row t is position first+t.
+// sinks: one logit a head, or empty.
+void attention(const Attention& op, In q, In keys, In values, In sinks, int first, Out out);
+
+// One gate and up pair at a time: a(gate) · up as `op` says. gate_up holds gate and up apart or interleaved.
+float glu(const Glu& op, float gate, float up);
+void glu(const Glu& op, In gate, In up, Out out);
+void glu_interleaved(const Glu& op, In gate_up, Out out);
+
+void add(In a, In b, Out out);
+void softcap(In x, float cap, Out out);
+void softmax(In x, Out out);
+
+// scores [experts] of one token → out [2k]: the k highest experts' numbers (ties: the lower number first), then the
+// softmax of their scores.
+void route(In scores, int k, Out out);
+
+// One token: x [cols] or [k·cols], route as above → out [k·rows].
+void expert_matmul(const ExpertMatMul& op, In x, const Tensor& w, In bias, In route, Out out);
+
+// One token: expert outputs [k·width], route → out [width].
+void combine(int k, In experts, In route, Out out);
+
+}  // namespace doppler::ref
