@@ -1,0 +1,131 @@
+#include "format/decode.h"
+
+#include <cstring>
+
+#include "base/error.h"
+#include "format/decode_blocks.h"
+
+namespace doppler {
+namespace {
+
+void decode_f32(const uint8_t* bytes, float* out, size_t n) { std::memcpy(out, bytes, n * sizeof(float)); }
+
+// f16_to_f32 without branches, so that it vectorises. Moving the exponent's bias by a multiplication also normalises
+// subnormals; infinity and NaN need their exponent filled up.
+inline float widen(uint16_t h) {
+  const uint32_t magnitude = static_cast<uint32_t>(h & 0x7fffu) << 13;
+  const uint32_t scaled = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f);
+  const uint32_t special = magnitude | 0x7f800000u;
+  const uint32_t is_special = 0u - static_cast<uint32_t>(magnitude >= 0x0f800000u);
+  return std::bit_cast<float>((scaled & ~is_special) | (special & is_special) |
+                              static_cast<uint32_t>(h & 0x8000u) << 16);
+}
+
+void decode_f16(const uint8_t* __restrict bytes, float* __restrict out, size_t n) {
+  constexpr size_t kStep = 32;  // a constant count of iterations is what the compiler vectorises
+  size_t i = 0;
+  for (; i + kStep <= n; i += kStep) {
+    uint16_t h[kStep];
+    std::memcpy(h, bytes + 2 * i, sizeof h);
+    for (size_t j = 0; j < kStep; ++j) out[i + j] = widen(h[j]);
+  }
+  for (; i < n; ++i) out[i] = f16_to_f32(load_u16(bytes + 2 * i));
+}
+
+void decode_bf16(const uint8_t* __restrict bytes, float* __restrict out, size_t n) {
+  constexpr size_t kStep = 32;
+  size_t i = 0;
+  for (; i + kStep <= n; i += kStep) {
+    uint16_t h[kStep];
+    std::memcpy(h, bytes + 2 * i, sizeof h);
+    for (size_t j = 0; j < kStep; ++j) out[i + j] = bf16_to_f32(h[j]);
+  }
+  for (; i < n; ++i) out[i] = bf16_to_f32(load_u16(bytes + 2 * i));
+}
+
+// d, int8 q[32]
+inline void decode_q8_0(const uint8_t* __restrict block, float* __restrict out) {
+  const float d = load_f16(block);
+  for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(static_cast<int8_t>(block[2 + i]));
+}
+
+// d, nibbles[16]: the low ones are weights 0 … 15, the high ones 16 … 31 (so in all types of 32 weights)
+inline void decode_q4_0(const uint8_t* __restrict block, float* __restrict out) {
+  const float d = load_f16(block);
+  for (int i = 0; i < 16; ++i) out[i] = d * static_cast<float>((block[2 + i] & 15) - 8);
+  for (int i = 0; i < 16; ++i) out[16 + i] = d * static_cast<float>((block[2 + i] >> 4) - 8);
+}
+
+// d, minimum, nibbles[16]
+inline void decode_q4_1(const uint8_t* __restrict block, float* __restrict out) {
+  const float d = load_f16(block), min = load_f16(block + 2);
+  for (int i = 0; i < 16; ++i) out[i] = d * static_cast<float>(block[4 + i] & 15) + min;
+  for (int i = 0; i < 16; ++i) out[16 + i] = d * static_cast<float>(block[4 + i] >> 4) + min;
+}
+
+// d, fifth bits (bit i for weight i), nibbles[16]
+inline void decode_q5_0(const uint8_t* __restrict block, float* __restrict out) {
+  const float d = load_f16(block);
+  const uint32_t high = load_u32(block + 2);
+  for (int i = 0; i < 16; ++i) {
+    out[i] = d * static_cast<float>(((block[6 + i] & 15) | static_cast<int>(high >> i & 1) << 4) - 16);
+    out[16 + i] = d * static_cast<float>(((block[6 + i] >> 4) | static_cast<int>(high >> (16 + i) & 1) << 4) - 16);
+  }
+}
+
+// d, minimum, fifth bits, nibbles[16]
+inline void decode_q5_1(const uint8_t* __restrict block, float* __restrict out) {
+  const float d = load_f16(block), min = load_f16(block + 2);
+  const uint32_t high = load_u32(block + 4);
+  for (int i = 0; i < 16; ++i) {
+    out[i] = d * static_cast<float>((block[8 + i] & 15) | static_cast<int>(high >> i & 1) << 4) + min;
+    out[16 + i] = d * static_cast<float>((block[8 + i] >> 4) | static_cast<int>(high >> (16 + i) & 1) << 4) + min;
+  }
+}
+
+// e8m0 scale, nibbles[16] of e2m1. The levels are doubled to be integers, so the scale is 2^(e - 128).
+inline void decode_mxfp4(const uint8_t* __restrict block, float* __restrict out) {
+  static constexpr int8_t kLevels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+  const uint32_t e = block[0];
+  const float d = std::bit_cast<float>(e < 2 ? 0x00200000u << e : (e - 1) << 23);  // subnormal below 2^-126
+  for (int i = 0; i < 16; ++i) {
+    out[i] = d * static_cast<float>(kLevels[block[1 + i] & 15]);
+    out[16 + i] = d * static_cast<float>(kLevels[block[1 + i] >> 4]);
+  }
+}
+
+BlocksDecoder find_decoder(DType type) {
+  switch (type) {
+    case DType::kF32: return decode_f32;
+    case DType::kF16: return decode_f16;
+    case DType::kBF16: return decode_bf16;
+    case DType::kQ8_0: return decode_blocks<32, 34, decode_q8_0>;
+    case DType::kQ4_0: return decode_blocks<32, 18, decode_q4_0>;
+    case DType::kQ4_1: return decode_blocks<32, 20, decode_q4_1>;
+    case DType::kQ5_0: return decode_blocks<32, 22, decode_q5_0>;
+    case DType::kQ5_1: return decode_blocks<32, 24, decode_q5_1>;
+    case DType::kMXFP4: return decode_blocks<32, 17, decode_mxfp4>;
+    default: break;
+  }
+  const BlocksDecoder k = find_k_decoder(type);
+  return k != nullptr ? k : find_iq_decoder(type);
+}
+
+}  // namespace
+
+void decode_row(DType type, const std::byte* row, float* out, size_t cols) {
+  const DTypeInfo& t = info(type);
+  const BlocksDecoder decode = find_decoder(type);
+  if (decode == nullptr)
+    fail({ErrorCode::kInternal, "no decoder for a number format", std::string(t.name), "", "", ""});
+  const uint8_t* bytes = reinterpret_cast<const uint8_t*>(row);
+  const size_t weights = static_cast<size_t>(t.block_weights), whole = cols / weights, rest = cols % weights;
+  decode(bytes, out, whole);
+  if (rest != 0) {
+    float last[256];
+    decode(bytes + whole * static_cast<size_t>(t.block_bytes), last, 1);
+    std::memcpy(out + whole * weights, last, rest * sizeof(float));
+  }
+}
+
+}  // namespace doppler
