@@ -10,8 +10,8 @@ namespace {
 template <size_t N>
 inline void write_point(const std::array<int8_t, N>& magnitudes, unsigned signs, float scale, float* out) {
   for (size_t i = 0; i < N; ++i) {
-    const float value = scale * static_cast<float>(magnitudes[i]);
-    out[i] = (signs >> i & 1) != 0 ? -value : value;
+    const uint32_t value = std::bit_cast<uint32_t>(scale * static_cast<float>(magnitudes[i]));
+    out[i] = std::bit_cast<float>(value ^ (signs >> i & 1u) << 31);
   }
 }
 
