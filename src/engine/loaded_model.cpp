@@ -1,0 +1,86 @@
+#include "engine/loaded_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "cpu/cpu_executor.h"
+#include "ref/ref_executor.h"
+
+namespace doppler {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int kModestContext = 4096;
+
+bool exists(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+Sampling recommended_sampling(const fs::path& folder) {
+  const fs::path path = folder / "generation_config.json";
+  Sampling sampling;
+  if (!exists(path)) return sampling;
+  const std::string where = path.string();
+  const Json config = parse_json(read_text_file(path), where);
+  if (!bool_or(config, "do_sample", false, where)) return sampling;
+  sampling.temperature = static_cast<float>(number_or(config, "temperature", 1, where));
+  sampling.top_k = static_cast<int>(int_or(config, "top_k", 0, where));
+  sampling.top_p = static_cast<float>(number_or(config, "top_p", 1, where));
+  sampling.min_p = static_cast<float>(number_or(config, "min_p", 0, where));
+  sampling.repeat_penalty = static_cast<float>(number_or(config, "repetition_penalty", 1, where));
+  return sampling;
+}
+
+}  // namespace
+
+LoadedModel LoadedModel::load(const fs::path& path) {
+  LoadedModel model(RdrrReader::open(path));
+  const RdrrReader& reader = *model.reader_;
+  const std::string where = (reader.folder() / "manifest.json").string();
+  model.config = read_model_config(reader.manifest(), where);
+  model.quantization = string_or(reader.manifest(), "quantization", "", where);
+  model.plan = build_plan(model.config);
+  for (const RdrrTensorEntry& entry : reader.entries()) {
+    if (entry.slot.empty()) {
+      fail({ErrorCode::kUnsupported, "the artefact holds a tensor the engine has no place for", where, "", entry.name, ""});
+    }
+    model.weights.add(entry.slot, reader.tensor(entry));
+  }
+  for (const RdrrShard& shard : reader.shards()) model.artefact_bytes += shard.size;
+  const std::vector<std::string> faults = disagreements(model.plan, model.weights);
+  if (!faults.empty()) {
+    fail({ErrorCode::kFormat, "config and tensors disagree", where, "",
+          faults[0] + (faults.size() > 1 ? fmt::format(" (and {} more)", faults.size() - 1) : ""),
+          "Run doppler verify for the whole list, then convert the model again"});
+  }
+  if (exists(reader.folder() / "tokenizer.json")) {
+    model.tokenizer = Tokenizer::load(reader.folder());
+    model.chat_template = ChatTemplate::load(reader.folder());
+  }
+  model.recommended = recommended_sampling(reader.folder());
+  return model;
+}
+
+const Tokenizer& LoadedModel::need_tokenizer() const {
+  if (!tokenizer) {
+    fail({ErrorCode::kUsage, "this model has no tokenizer", config.id, "", "",
+          "Give token ids with --prompt-ids, or convert the model with its tokenizer.json"});
+  }
+  return *tokenizer;
+}
+
+int default_context(const ModelConfig& config) { return std::min(config.max_context, kModestContext); }
+
+std::unique_ptr<Executor> make_executor(const LoadedModel& model, const std::string& backend,
+                                        const ExecutorOptions& options) {
+  if (backend == "auto" || backend == "cpu") {
+    return make_cpu_executor(model.config, model.plan, model.weights, options);
+  }
+  if (backend == "ref") return make_ref_executor(model.config, model.plan, model.weights, options);
+  fail({ErrorCode::kUsage, "an unknown backend", "--backend", "auto, cpu or ref", backend, ""});
+}
+
+}  // namespace doppler

@@ -1,0 +1,45 @@
+#include "model/cost.h"
+
+#include <algorithm>
+
+namespace doppler {
+namespace {
+
+constexpr double kKvElementBytes = 2;  // f16
+
+}  // namespace
+
+Cost decode_cost(const Plan& plan, const Weights& weights, int position) {
+  Cost cost;
+  for (const Step& step : plan.steps) {
+    const double width = plan.values[static_cast<size_t>(step.output)].width;
+    for (const WeightUse& use : step.weights) {
+      const Tensor& tensor = weights.at(use.slot);
+      double share = 1;
+      if (std::holds_alternative<Embed>(step.op)) share = 1 / static_cast<double>(tensor.rows());
+      if (const auto* experts = std::get_if<ExpertMatMul>(&step.op)) {
+        share = experts->k / static_cast<double>(tensor.shape[0]);
+      }
+      cost.weight_bytes += share * static_cast<double>(tensor.bytes.size());
+      const bool matrix = std::holds_alternative<MatMul>(step.op) || std::holds_alternative<ExpertMatMul>(step.op);
+      if (matrix && use.shape.size() > 1) cost.operations += 2 * width * static_cast<double>(use.shape.back());
+    }
+    if (const auto* attention = std::get_if<Attention>(&step.op)) {
+      const int keys = attention->window > 0 ? std::min(attention->window, position + 1) : position + 1;
+      const double elements = 2.0 * keys * attention->head_dim;  // keys and values
+      cost.kv_bytes += elements * attention->kv_heads * kKvElementBytes;
+      cost.operations += 2 * elements * attention->heads;
+    }
+  }
+  return cost;
+}
+
+size_t kv_cache_bytes(const ModelConfig& config, int context) {
+  size_t positions = 0;
+  for (const LayerConfig& layer : config.layers) {
+    positions += static_cast<size_t>(layer.window > 0 ? std::min(layer.window, context) : context);
+  }
+  return positions * 2 * static_cast<size_t>(config.kv_width()) * static_cast<size_t>(kKvElementBytes);
+}
+
+}  // namespace doppler

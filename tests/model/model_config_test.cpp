@@ -1,0 +1,96 @@
+#include "model/model_config.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "support/model_configs.h"
+
+namespace doppler {
+namespace {
+
+TEST(ModelConfig, SurvivesTheManifest) {
+  for (const ModelConfig& config : {test::plain_config(), test::quirky_config(), test::expert_config()}) {
+    Json manifest;
+    manifest["modelId"] = config.id;
+    write_model_config(config, manifest);
+    const Json reread = parse_json(manifest.dump(), "memory");
+    EXPECT_EQ(read_model_config(reread, "memory"), config) << manifest.dump(1);
+  }
+}
+
+TEST(ModelConfig, ReadsTheFieldsOfThePublicFormat) {
+  const Json manifest = parse_json(R"({
+    "modelId": "m", "eos_token_id": [1, 106],
+    "architecture": {"numLayers": 7, "hiddenSize": 16, "intermediateSize": 32, "numAttentionHeads": 4,
+      "numKeyValueHeads": 1, "headDim": 8, "vocabSize": 100, "maxSeqLen": 512, "ropeTheta": 1000000},
+    "moeConfig": null,
+    "inference": {
+      "attention": {"queryPreAttnScalar": 256, "attnLogitSoftcapping": null, "slidingWindow": 512, "queryKeyNorm": true, "causal": true},
+      "normalization": {"rmsNormEps": 1e-6, "rmsNormWeightOffset": true, "postAttentionNorm": true, "preFeedforwardNorm": true, "postFeedforwardNorm": true},
+      "ffn": {"activation": "gelu", "gatedActivation": true, "swigluLimit": null},
+      "rope": {"ropeTheta": 1000000, "ropeLocalTheta": 10000, "ropeScalingType": null},
+      "output": {"tieWordEmbeddings": true, "scaleEmbeddings": true, "finalLogitSoftcapping": null},
+      "layerPattern": {"type": "every_n", "period": 6, "offset": 5}}})",
+                                   "memory");
+  const ModelConfig c = read_model_config(manifest, "memory");
+  EXPECT_EQ(c.attn_scale, 1.f / 16);
+  EXPECT_EQ(c.embed_scale, 4.f);
+  EXPECT_EQ(c.norm_offset, 1.f);
+  EXPECT_EQ(c.eos_ids, (std::vector<int32_t>{1, 106}));
+  for (int i = 0; i < 7; ++i) {
+    EXPECT_EQ(c.layers[static_cast<size_t>(i)], (i == 5 ? LayerConfig{0, 0} : LayerConfig{512, 1})) << i;
+  }
+}
+
+TEST(ModelConfig, RefusesNumbersThatDescribeNoModel) {
+  const auto refused = [](auto&& change) {
+    ModelConfig config = test::plain_config();
+    change(config);
+    try {
+      check(config, "here");
+    } catch (const Failure& failure) {
+      return failure.error.where == "here";
+    }
+    return false;
+  };
+  EXPECT_FALSE(refused([](ModelConfig&) {}));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.hidden = 0; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.heads = 3; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.head_dim = 7; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.layers.clear(); }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.layers[0].rope = 1; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.experts = 4; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[0].theta = std::nan(""); }));
+}
+
+TEST(RopeTable, PlainFrequenciesArePowersOfTheta) {
+  const RopeTable table = make_rope_table({.theta = 10000}, 8);
+  ASSERT_EQ(table.inv_freq.size(), 4u);
+  EXPECT_FLOAT_EQ(table.inv_freq[0], 1);
+  EXPECT_FLOAT_EQ(table.inv_freq[1], 0.1f);
+  EXPECT_FLOAT_EQ(table.inv_freq[3], 0.001f);
+  EXPECT_EQ(table.magnitude, 1);
+}
+
+TEST(RopeTable, Llama3KeepsShortWavesStretchesLongOnesAndBlendsBetween) {
+  const RopeConfig rope{.theta = 500000, .scaling = RopeScaling::kLlama3, .factor = 8, .original_context = 64};
+  const RopeTable scaled = make_rope_table(rope, 32), plain = make_rope_table({.theta = 500000}, 32);
+  EXPECT_FLOAT_EQ(scaled.inv_freq[0], plain.inv_freq[0]);        // wavelength 6.3 < 64/4
+  EXPECT_FLOAT_EQ(scaled.inv_freq[15], plain.inv_freq[15] / 8);  // far beyond the context
+  EXPECT_LT(scaled.inv_freq[2], plain.inv_freq[2]);              // wavelength 32: between
+  EXPECT_GT(scaled.inv_freq[2], plain.inv_freq[2] / 8);
+}
+
+TEST(RopeTable, YarnStretchesFromTheSlowEndAndRaisesTheMagnitude) {
+  const RopeConfig rope{
+      .theta = 150000, .scaling = RopeScaling::kYarn, .factor = 32, .truncate = false, .original_context = 4096};
+  const RopeTable scaled = make_rope_table(rope, 64), plain = make_rope_table({.theta = 150000}, 64);
+  EXPECT_FLOAT_EQ(scaled.inv_freq[0], plain.inv_freq[0]);
+  EXPECT_FLOAT_EQ(scaled.inv_freq[31], plain.inv_freq[31] / 32);
+  EXPECT_FLOAT_EQ(scaled.magnitude, 0.1f * std::log(32.f) + 1);
+}
+
+}  // namespace
+}  // namespace doppler

@@ -1,0 +1,117 @@
+#include "model/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "model/cost.h"
+#include "support/model_configs.h"
+
+namespace doppler {
+namespace {
+
+using test::expert_config;
+using test::plain_config;
+using test::quirky_config;
+
+TEST(Plan, EveryInputIsMadeByAnEarlierStepAndNamesAreUnique) {
+  for (const ModelConfig& config : {plain_config(), quirky_config(), expert_config()}) {
+    const Plan plan = build_plan(config);
+    std::set<int> made;
+    std::set<std::string> names;
+    for (const Step& step : plan.steps) {
+      for (const int input : step.inputs) EXPECT_TRUE(made.count(input)) << config.id << " " << step.name;
+      EXPECT_TRUE(made.insert(step.output).second) << step.name << " overwrites a value";
+      EXPECT_TRUE(names.insert(step.name).second) << step.name << " appears twice";
+      EXPECT_EQ(plan.values[static_cast<size_t>(step.output)].name, step.name);
+    }
+    EXPECT_EQ(plan.steps.back().name, "logits");
+    EXPECT_EQ(plan.values[static_cast<size_t>(plan.steps.back().output)].width, config.vocab);
+  }
+}
+
+TEST(Plan, ResidualsAddTheBranchToWhatCameIn) {
+  const Plan plan = build_plan(quirky_config());
+  const Step* add = plan.find("layer1.out");
+  ASSERT_TRUE(add);
+  EXPECT_EQ(plan.values[static_cast<size_t>(add->inputs[0])].name, "layer1.attn_residual");
+  EXPECT_EQ(plan.values[static_cast<size_t>(add->inputs[1])].name, "layer1.post_ffn_norm");
+  const Step* norm = plan.find("layer1.post_attn_norm");
+  ASSERT_TRUE(norm);
+  EXPECT_EQ(plan.values[static_cast<size_t>(norm->inputs[0])].name, "layer1.attn_out");
+}
+
+TEST(Plan, QuirksAppearOnlyWhereTheConfigAsks) {
+  const Plan plain = build_plan(plain_config()), quirky = build_plan(quirky_config());
+  for (const char* name :
+       {"layer0.q_norm", "layer0.k_norm", "layer0.post_attn_norm", "layer0.post_ffn_norm", "raw_logits"}) {
+    EXPECT_FALSE(plain.find(name)) << name;
+    EXPECT_TRUE(quirky.find(name)) << name;
+  }
+  EXPECT_EQ(std::get<Attention>(quirky.find("layer0.attention")->op).window, 5);
+  EXPECT_EQ(std::get<Attention>(quirky.find("layer2.attention")->op).window, 0);
+  EXPECT_EQ(std::get<Rope>(quirky.find("layer0.q_rope")->op).rope, 1);
+  EXPECT_EQ(std::get<Rope>(quirky.find("layer2.k_rope")->op).rope, 0);
+  EXPECT_EQ(quirky.find("raw_logits")->weights[0].slot, "embed");
+  EXPECT_EQ(plain.find("logits")->weights[0].slot, "lm_head");
+}
+
+TEST(Plan, ExpertsReplaceTheDenseFeedForward) {
+  const Plan plan = build_plan(expert_config());
+  EXPECT_FALSE(plan.find("layer0.gate_proj"));
+  const Step* down = plan.find("layer0.experts_down");
+  ASSERT_TRUE(down);
+  EXPECT_EQ(down->weights[0].shape, (std::vector<int64_t>{4, 24, 40}));
+  EXPECT_TRUE(std::get<Attention>(plan.find("layer1.attention")->op).sinks);
+}
+
+TEST(Plan, DescribesAStepInOneLine) {
+  const Plan plan = build_plan(quirky_config());
+  const std::string line = describe(*plan.find("layer0.attention"), plan);
+  EXPECT_NE(line.find("layer0.q_rope, layer0.k_rope, layer0.v_proj"), std::string::npos) << line;
+  EXPECT_NE(line.find("window 5"), std::string::npos) << line;
+  EXPECT_EQ(line.find('\n'), std::string::npos);
+}
+
+TEST(Cost, CountsWhatOneTokenMustRead) {
+  const ModelConfig config = plain_config();
+  const Plan plan = build_plan(config);
+  Weights weights;
+  std::vector<std::vector<float>> storage;
+  size_t matrices = 0;
+  for (const Step& step : plan.steps) {
+    for (const WeightUse& use : step.weights) {
+      Tensor tensor{use.slot, DType::kF32, use.shape, {}};
+      storage.emplace_back(static_cast<size_t>(tensor.rows() * tensor.cols()));
+      tensor.bytes = std::as_bytes(std::span(storage.back()));
+      if (use.slot != "embed") matrices += tensor.bytes.size();
+      weights.add(use.slot, tensor);
+    }
+  }
+  EXPECT_TRUE(disagreements(plan, weights).empty());
+  const Cost cost = decode_cost(plan, weights, 9);
+  EXPECT_DOUBLE_EQ(cost.weight_bytes, static_cast<double>(matrices) + 24 * 4);  // all of it, and one embedding row
+  EXPECT_DOUBLE_EQ(cost.kv_bytes, 2 /*layers*/ * 10 * 2 * 16 * 2);
+  EXPECT_EQ(kv_cache_bytes(config, 100), 2u * 100 * 2 * 16 * 2);
+  EXPECT_EQ(kv_cache_bytes(quirky_config(), 100), (5u + 5 + 100 + 5) * 2 * 16 * 2);
+}
+
+TEST(Weights, SaysWhatIsMissingMisshapenOrUnused) {
+  const Plan plan = build_plan(plain_config());
+  Weights weights;
+  weights.add("final_norm", Tensor{"model.norm.weight", DType::kF32, {23}, {}});
+  weights.add("layer0.q_norm", Tensor{"model.layers.0.q", DType::kF32, {8}, {}});
+  const std::vector<std::string> faults = disagreements(plan, weights);
+  const auto mentions = [&](const std::string& text) {
+    for (const std::string& fault : faults) {
+      if (fault.find(text) != std::string::npos) return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(mentions("embed is missing"));
+  EXPECT_TRUE(mentions("final_norm (model.norm.weight) has shape [23], but step final_norm needs [24]"));
+  EXPECT_TRUE(mentions("layer0.q_norm (model.layers.0.q) is there, but no step uses it"));
+}
+
+}  // namespace
+}  // namespace doppler

@@ -1,0 +1,59 @@
+// Small model configurations for tests that need no checkpoint: one plain, one with every quirk at once.
+#pragma once
+
+#include "model/model_config.h"
+
+namespace doppler::test {
+
+// 2 layers, no quirk.
+inline ModelConfig plain_config() {
+  ModelConfig c;
+  c.id = "plain";
+  c.hidden = 24;
+  c.ffn = 40;
+  c.vocab = 50;
+  c.heads = 4;
+  c.kv_heads = 2;
+  c.head_dim = 8;
+  c.max_context = 64;
+  c.attn_scale = 0.25f;
+  c.ropes = {{}};
+  c.layers = {{0, 0}, {0, 0}};
+  c.eos_ids = {1};
+  return c;
+}
+
+// Sandwich norms with an offset, q/k norms, windows, two ropes, soft-caps, scaled and tied embeddings.
+inline ModelConfig quirky_config() {
+  ModelConfig c = plain_config();
+  c.id = "quirky";
+  c.norm_offset = 1;
+  c.embed_scale = 4.898979486f;  // sqrt(24)
+  c.attn_softcap = 50;
+  c.logit_softcap = 30;
+  c.qk_norm = c.post_attn_norm = c.post_ffn_norm = c.tied_output = true;
+  c.activation = Activation::kGeluTanh;
+  c.ropes = {{.theta = 1e6, .scaling = RopeScaling::kLinear, .factor = 8}, {.theta = 1e4}};
+  c.layers = {{5, 1}, {5, 1}, {0, 0}, {5, 1}};
+  c.eos_ids = {1, 7};
+  c.bos_id = 2;
+  return c;
+}
+
+// Experts, biases, sinks, YaRN.
+inline ModelConfig expert_config() {
+  ModelConfig c = plain_config();
+  c.id = "experts";
+  c.experts = 4;
+  c.experts_per_token = 2;
+  c.qkv_bias = c.o_bias = c.attn_sinks = true;
+  c.activation = Activation::kClampedSwiglu;
+  c.swiglu_limit = 7;
+  c.swiglu_alpha = 1.702f;
+  c.ropes = {
+      {.theta = 150000, .scaling = RopeScaling::kYarn, .factor = 32, .truncate = false, .original_context = 4096}};
+  c.layers = {{6, 0}, {0, 0}};
+  return c;
+}
+
+}  // namespace doppler::test
