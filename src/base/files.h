@@ -62,6 +62,9 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
+  // Lets the system drop the whole pages inside `part` (of bytes()) from memory; they stay readable.
+  void release(std::span<const std::byte> part) const;
+
  private:
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
