@@ -45,7 +45,8 @@ LoadedModel LoadedModel::load(const fs::path& path) {
   model.plan = build_plan(model.config);
   for (const RdrrTensorEntry& entry : reader.entries()) {
     if (entry.slot.empty()) {
-      fail({ErrorCode::kUnsupported, "the artefact holds a tensor the engine has no place for", where, "", entry.name, ""});
+      fail({ErrorCode::kUnsupported, "the artefact holds a tensor the engine has no place for", where, "", entry.name,
+            ""});
     }
     model.weights.add(entry.slot, reader.tensor(entry));
   }

@@ -21,7 +21,7 @@ class LoadedModel {
   ModelConfig config;
   Plan plan;
   Weights weights;
-  std::optional<Tokenizer> tokenizer;        // synthetic models have none
+  std::optional<Tokenizer> tokenizer;  // synthetic models have none
   std::optional<ChatTemplate> chat_template;
   Sampling recommended;      // the sampling its makers recommend, for whoever wants it; greedy if they say nothing
   std::string quantization;  // as the manifest says

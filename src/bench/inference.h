@@ -1,0 +1,43 @@
+// How fast a model runs here, beside what the machine allows.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+
+namespace doppler {
+
+struct InferenceWorkload {
+  int prompt_tokens = 512;
+  int tokens = 128;
+  int runs = 5;
+  int context = 0;  // 0: what the workload needs
+  int threads = 0;  // 0: all cores
+  std::string backend = "auto";
+};
+
+struct InferenceResult {
+  InferenceWorkload workload;
+  std::string model, quantization, backend, cpu;
+  uint64_t artefact_bytes = 0, kv_bytes = 0, peak_bytes = 0;
+  double load_ms = 0;
+  std::vector<double> prefill_tok_s, decode_tok_s, first_token_ms;  // one a run
+  std::vector<double> token_ms;                                     // every decoded token of every run
+  double bytes_per_token = 0;                                       // read by a decoded token, from the plan
+  double bandwidth = 0;                                             // bytes a second this machine reads
+
+  double decode_bytes_s() const;   // median
+  double bandwidth_share() const;  // of the machine's
+  Json to_json() const;
+  std::string to_table() const;
+};
+
+// `progress` is told what is going on, a line at a time.
+InferenceResult bench_inference(const std::filesystem::path& model, const InferenceWorkload& workload,
+                                const std::function<void(std::string_view)>& progress);
+
+}  // namespace doppler

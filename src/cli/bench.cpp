@@ -1,0 +1,53 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <memory>
+
+#include "bench/inference.h"
+#include "cli/default_model.h"
+#include "cli/verbs.h"
+
+namespace doppler {
+namespace {
+
+struct InferenceArguments {
+  std::string model;
+  InferenceWorkload workload;
+  bool json = false;
+};
+
+void run_inference(const InferenceArguments& arguments) {
+  const bool terminal = isatty(STDERR_FILENO) != 0;
+  const auto progress = [&](std::string_view line) {
+    if (terminal) fmt::print(stderr, "\r\033[K{}", line);
+  };
+  const std::string model = arguments.model.empty() ? default_model().string() : arguments.model;
+  const InferenceResult result = bench_inference(model, arguments.workload, progress);
+  if (arguments.json) {
+    fmt::print("{}\n", result.to_json().dump(1));
+  } else {
+    fmt::print("{}", result.to_table());
+  }
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app) {
+  CLI::App* bench = app.add_subcommand("bench", "Measure speed, beside what the machine allows");
+  bench->require_subcommand(1);
+  auto arguments = std::make_shared<InferenceArguments>();
+  CLI::App* inference = bench->add_subcommand("inference", "Prefill and decode speed, load time, memory, bandwidth");
+  inference->add_option("model", arguments->model, "An RDRR folder (default: the model that ships with Doppler)");
+  inference->add_option("--prompt-tokens", arguments->workload.prompt_tokens, "Tokens of the prompt")
+      ->capture_default_str();
+  inference->add_option("--tokens", arguments->workload.tokens, "Tokens to decode")->capture_default_str();
+  inference->add_option("--runs", arguments->workload.runs, "Runs, after one that warms up")->capture_default_str();
+  inference->add_option("--context", arguments->workload.context, "Context to make room for (default: what is needed)");
+  inference->add_option("--threads", arguments->workload.threads, "Threads (default: one a core)");
+  inference->add_option("--backend", arguments->workload.backend, "auto, cpu or ref")->capture_default_str();
+  inference->add_flag("--json", arguments->json, "Print one JSON object");
+  inference->footer("Example:\n  doppler synth gemma-3-1b /tmp/1b && doppler bench inference /tmp/1b");
+  inference->callback([arguments] { run_inference(*arguments); });
+}
+
+}  // namespace doppler
