@@ -11,7 +11,7 @@ namespace doppler {
 namespace {
 
 TEST(ModelConfig, SurvivesTheManifest) {
-  for (const ModelConfig& config : {test::plain_config(), test::quirky_config(), test::expert_config()}) {
+  for (const ModelConfig& config : {testing::plain_config(), testing::quirky_config(), testing::expert_config()}) {
     Json manifest;
     manifest["modelId"] = config.id;
     write_model_config(config, manifest);
@@ -46,7 +46,7 @@ TEST(ModelConfig, ReadsTheFieldsOfThePublicFormat) {
 
 TEST(ModelConfig, RefusesNumbersThatDescribeNoModel) {
   const auto refused = [](auto&& change) {
-    ModelConfig config = test::plain_config();
+    ModelConfig config = testing::plain_config();
     change(config);
     try {
       check(config, "here");

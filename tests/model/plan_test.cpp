@@ -10,9 +10,9 @@
 namespace doppler {
 namespace {
 
-using test::expert_config;
-using test::plain_config;
-using test::quirky_config;
+using testing::expert_config;
+using testing::plain_config;
+using testing::quirky_config;
 
 TEST(Plan, EveryInputIsMadeByAnEarlierStepAndNamesAreUnique) {
   for (const ModelConfig& config : {plain_config(), quirky_config(), expert_config()}) {

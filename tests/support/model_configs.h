@@ -3,7 +3,7 @@
 
 #include "model/model_config.h"
 
-namespace doppler::test {
+namespace doppler::testing {
 
 // 2 layers, no quirk.
 inline ModelConfig plain_config() {
@@ -56,4 +56,4 @@ inline ModelConfig expert_config() {
   return c;
 }
 
-}  // namespace doppler::test
+}  // namespace doppler::testing

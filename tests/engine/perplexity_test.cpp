@@ -1,0 +1,47 @@
+#include "engine/perplexity.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/error.h"
+
+namespace doppler {
+namespace {
+
+// A model of four words that always expects the word after the last with probability 0.7.
+class Counting : public Executor {
+ public:
+  std::string_view name() const override { return "counting"; }
+  int position() const override { return 0; }
+  void reset() override { ++resets; }
+  void set_tap(Tap) override {}
+  size_t context_bytes() const override { return 0; }
+  std::span<const float> forward(std::span<const int32_t> tokens, Logits) override {
+    logits_.clear();
+    for (const int32_t token : tokens) {
+      for (int32_t next = 0; next < 4; ++next) logits_.push_back(std::log(next == (token + 1) % 4 ? 0.7f : 0.1f) + 5);
+    }
+    return logits_;
+  }
+  int resets = 0;
+
+ private:
+  std::vector<float> logits_;
+};
+
+TEST(Perplexity, IsTheInverseOfTheGeometricMeanProbability) {
+  Counting executor;
+  EXPECT_NEAR(perplexity(executor, std::vector<int32_t>{0, 1, 2, 3, 0}, 2), 1 / 0.7, 1e-5);
+  EXPECT_EQ(executor.resets, 2);
+  EXPECT_NEAR(perplexity(executor, std::vector<int32_t>{0, 0, 0, 0, 0}, 4), 1 / 0.1, 1e-4);
+  EXPECT_NEAR(perplexity(executor, std::vector<int32_t>{0, 1, 3}, 2), 1 / std::sqrt(0.7 * 0.1), 1e-4);
+}
+
+TEST(Perplexity, RefusesATextShorterThanItsWindow) {
+  Counting executor;
+  EXPECT_THROW(perplexity(executor, std::vector<int32_t>{0, 1}, 2), Failure);
+}
+
+}  // namespace
+}  // namespace doppler
