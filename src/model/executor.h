@@ -6,8 +6,10 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "model/plan.h"
+#include "model/sampling.h"
 #include "model/weights.h"
 
 namespace doppler {
@@ -38,6 +40,14 @@ class Executor {
 
   virtual int position() const = 0;  // tokens in the context so far
   virtual void reset() = 0;          // forget the context
+
+  // Runs `token`, chooses the next, runs that, … on the device, and returns the tokens chosen: at most `count`, fewer
+  // where the context ends. The n-th choice is draw number draw + n. Empty where this backend cannot choose by itself;
+  // then the caller samples from forward().
+  virtual std::vector<int32_t> decode(int32_t token, int count, const Sampling& sampling, uint64_t draw);
+
+  // Forgets the tokens from `position` on; only as many as the last decode() ran.
+  virtual void rewind(int position);
 
   // Taps every step (null: none). While a tap is set nothing is fused across a step's border.
   virtual void set_tap(Tap tap) = 0;
