@@ -1,0 +1,27 @@
+# Puts families/*.json into the program, so that it needs no files beside it. A changed or new file reconfigures.
+file(GLOB family_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/families/*.json)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${family_files})
+set(family_entries "")
+foreach(family_file IN LISTS family_files)
+  get_filename_component(family_name ${family_file} NAME)
+  file(READ ${family_file} family_text)
+  string(APPEND family_entries "    {\"${family_name}\", R\"FAMILY(${family_text})FAMILY\"},\n")
+endforeach()
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/embedded_families.cpp CONTENT
+"// Generated from families/*.json.
+#include \"convert/embedded_families.h\"
+
+namespace doppler {
+
+std::span<const EmbeddedFamily> embedded_families() {
+  static constexpr EmbeddedFamily kFamilies[] = {
+@family_entries@  };
+  return kFamilies;
+}
+
+}  // namespace doppler
+" @ONLY)
+get_target_property(convert_type doppler_convert TYPE)
+if(NOT convert_type STREQUAL "INTERFACE_LIBRARY")
+  target_sources(doppler_convert PRIVATE ${CMAKE_BINARY_DIR}/generated/embedded_families.cpp)
+endif()

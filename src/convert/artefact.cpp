@@ -1,0 +1,107 @@
+#include "convert/artefact.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace doppler {
+namespace fs = std::filesystem;
+namespace {
+
+// The public format's short words: "q4k", "q6k", "q8_0", "f16".
+std::string short_name(DType dtype) {
+  std::string name(name_of(dtype));
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  const size_t k = name.find("_k");
+  return k == std::string::npos ? name : name.substr(0, k) + "k";
+}
+
+// Adds what `target` does not have; what it has stays.
+void merge_missing(Json& target, const Json& extra) {
+  for (const auto& item : extra.items()) {
+    if (!target.contains(item.key())) {
+      target[item.key()] = item.value();
+    } else if (target[item.key()].is_object() && item.value().is_object()) {
+      merge_missing(target[item.key()], item.value());
+    }
+  }
+}
+
+}  // namespace
+
+double ClassReport::bits_per_weight() const {
+  return weights ? static_cast<double>(bytes) * 8 / static_cast<double>(weights) : 0;
+}
+
+double ClassReport::relative_error() const {
+  return source_squares > 0 ? std::sqrt(error_squares / source_squares) : 0;
+}
+
+ClassReport& ArtefactReport::of(QuantClass quant, DType dtype) {
+  for (ClassReport& line : classes) {
+    if (line.quant == quant && line.dtype == dtype) return line;
+  }
+  classes.push_back({quant, dtype});
+  return classes.back();
+}
+
+fs::path final_name(const fs::path& folder) {
+  std::error_code ec;
+  fs::path path = fs::absolute(folder, ec).lexically_normal();
+  return path.filename().empty() ? path.parent_path() : path;
+}
+
+void check_destination(const fs::path& dst, bool replace) {
+  std::error_code ec;
+  if (!fs::exists(fs::symlink_status(dst, ec))) return;
+  if (!replace) {
+    fail({ErrorCode::kUsage, "something with this name is already there", dst.string(), "", "",
+          "Choose another name, or replace it with --force"});
+  }
+  // --force must not be able to remove a folder of something else.
+  const bool artefact =
+      fs::is_directory(fs::symlink_status(dst, ec)) && (fs::exists(dst / "manifest.json", ec) || fs::is_empty(dst, ec));
+  if (!artefact) {
+    fail({ErrorCode::kUsage, "--force replaces artefacts only", dst.string(), "a folder with manifest.json",
+          "something else", "Remove it yourself, or choose another name"});
+  }
+}
+
+void check_room(const fs::path& dst, uint64_t bytes) {
+  std::error_code ec;
+  fs::path existing = dst.parent_path();
+  while (!existing.empty() && !fs::exists(existing, ec) && existing != existing.parent_path())
+    existing = existing.parent_path();
+  const fs::space_info space = fs::space(existing.empty() ? "." : existing, ec);
+  if (ec || space.available >= bytes) return;  // unknown: writing itself will tell
+  fail({ErrorCode::kFile, "the disk has too little room for the artefact", dst.string(),
+        fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20)),
+        fmt::format("{:.1f} MiB", static_cast<double>(space.available) / (1 << 20)),
+        "Free some disk space, or write to another disk"});
+}
+
+Json make_manifest(const ModelConfig& config, const Family& family, const Recipe& recipe, const std::string& source) {
+  Json manifest;
+  manifest["version"] = 1;
+  manifest["modelId"] = config.id;
+  manifest["modelType"] = "transformer";
+  manifest["quantization"] = recipe.published;
+  const std::string weights = short_name(recipe.matrix), embeddings = short_name(recipe.embedding);
+  Json& quantization = manifest["quantizationInfo"];
+  quantization["weights"] = weights;
+  quantization["embeddings"] = embeddings;
+  if (!config.tied_output) quantization["lmHead"] = embeddings;
+  quantization["compute"] = "f32";
+  quantization["layout"] = "row";
+  quantization["variantTag"] = weights == embeddings ? "w" + weights : "w" + weights + "-e" + embeddings;
+  write_model_config(config, manifest);
+  manifest["metadata"] = {{"family", family.name}, {"source", source}, {"writer", "doppler 0.1.0"}};
+  if (const Json* extra = find(family.json, "manifest")) merge_missing(manifest, *extra);
+  return manifest;
+}
+
+}  // namespace doppler

@@ -1,0 +1,188 @@
+// config.json → ModelConfig, by what the family file says.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <variant>
+
+#include "base/error.h"
+#include "convert/config_reader.h"
+#include "convert/embedded_families.h"
+#include "convert/family.h"
+#include "convert/family_layers.h"
+
+namespace doppler {
+namespace {
+
+using Field = std::variant<int ModelConfig::*, float ModelConfig::*, bool ModelConfig::*>;
+
+// In the order in which they are computed: an expression may use the fields above its own.
+constexpr std::pair<const char*, Field> kFields[] = {
+    {"hidden", &ModelConfig::hidden},
+    {"ffn", &ModelConfig::ffn},
+    {"heads", &ModelConfig::heads},
+    {"kv_heads", &ModelConfig::kv_heads},
+    {"head_dim", &ModelConfig::head_dim},
+    {"vocab", &ModelConfig::vocab},
+    {"max_context", &ModelConfig::max_context},
+    {"norm_eps", &ModelConfig::norm_eps},
+    {"norm_offset", &ModelConfig::norm_offset},
+    {"embed_scale", &ModelConfig::embed_scale},
+    {"attn_scale", &ModelConfig::attn_scale},
+    {"attn_softcap", &ModelConfig::attn_softcap},
+    {"logit_softcap", &ModelConfig::logit_softcap},
+    {"qk_norm", &ModelConfig::qk_norm},
+    {"post_attn_norm", &ModelConfig::post_attn_norm},
+    {"post_ffn_norm", &ModelConfig::post_ffn_norm},
+    {"qkv_bias", &ModelConfig::qkv_bias},
+    {"o_bias", &ModelConfig::o_bias},
+    {"attn_sinks", &ModelConfig::attn_sinks},
+    {"tied_output", &ModelConfig::tied_output},
+    {"swiglu_limit", &ModelConfig::swiglu_limit},
+    {"swiglu_alpha", &ModelConfig::swiglu_alpha},
+    {"experts", &ModelConfig::experts},
+    {"experts_per_token", &ModelConfig::experts_per_token},
+};
+
+void set_field(ModelConfig& config, const char* name, const Field& field, const Json& expression,
+               ConfigReader& reader) {
+  if (const auto* whole = std::get_if<int ModelConfig::*>(&field)) {
+    const int64_t value = reader.integer(expression);
+    if (value < 0 || value > (1 << 28)) {
+      fail({ErrorCode::kFormat, "a size is out of range", reader.where() + ": " + name, "0 to 2^28",
+            std::to_string(value), ""});
+    }
+    config.*(*whole) = static_cast<int>(value);
+    reader.remember(name, static_cast<double>(value));
+  } else if (const auto* real = std::get_if<float ModelConfig::*>(&field)) {
+    const double value = reader.number(expression);
+    config.*(*real) = static_cast<float>(value);
+    reader.remember(name, value);
+  } else {
+    config.*std::get<bool ModelConfig::*>(field) = reader.boolean(expression);
+  }
+}
+
+Activation activation_named(const std::string& name, const std::string& where) {
+  for (const Activation a : {Activation::kGeluTanh, Activation::kSilu, Activation::kClampedSwiglu}) {
+    if (name_of(a) == name) return a;
+  }
+  fail({ErrorCode::kFormat, "an unknown activation", where, "gelu_tanh, silu or clamped_swiglu", name, ""});
+}
+
+void read_fields(ModelConfig& config, const Family& family, ConfigReader& reader) {
+  const std::string where = family.file + ": config";
+  const Json& fields = require_object(family.json, "config", family.file);
+  for (const auto& [name, field] : kFields) {
+    if (const Json* expression = find(fields, name)) set_field(config, name, field, *expression, reader);
+  }
+  config.activation = activation_named(reader.string(require(fields, "activation", where)), where);
+  for (const auto& item : fields.items()) {
+    const bool known = item.key() == "activation" || std::any_of(std::begin(kFields), std::end(kFields),
+                                                                 [&](const auto& f) { return f.first == item.key(); });
+    if (!known) fail({ErrorCode::kFormat, "the family sets a field that does not exist", where, "", item.key(), ""});
+  }
+}
+
+// Keys whose value must be one of a few: what this family's mathematics takes for granted.
+void check_fixed(const Family& family, ConfigReader& reader) {
+  const Json* fixed = find(family.json, "fixed");
+  if (!fixed) return;
+  for (const auto& item : fixed->items()) {
+    const Json* got = reader.key(item.key());
+    const Json& allowed = require_array(*fixed, item.key(), family.file + ": fixed");
+    if (got && std::find(allowed.begin(), allowed.end(), *got) == allowed.end()) {
+      fail({ErrorCode::kUnsupported, "the model's configuration asks for something this family cannot do",
+            reader.where() + ": " + item.key(), brief(allowed), brief(*got), ""});
+    }
+  }
+}
+
+void check_quantization(const Family& family, ConfigReader& reader) {
+  const Json* quantization = reader.key("quantization_config");
+  if (!quantization) return;
+  const std::string where = reader.where() + ": quantization_config";
+  const std::string method = string_or(*quantization, "quant_method", "unknown", where);
+  if (const Json* known = find(family.json, "quantization_methods")) {
+    if (std::find(known->begin(), known->end(), method) != known->end()) return;
+  }
+  fail({ErrorCode::kUnsupported, "the checkpoint is already quantised in a way that cannot be read", where,
+        "BF16, F16 or F32 weights", method, "Convert the original, unquantised checkpoint"});
+}
+
+void add_ids(const Json* ids, std::vector<int32_t>& out, const std::string& where) {
+  if (!ids) return;
+  for (const Json& id : ids->is_array() ? *ids : Json::array({*ids})) {
+    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > INT32_MAX) {
+      fail({ErrorCode::kFormat, "a token id is not a whole number", where, "", brief(id), ""});
+    }
+    const auto value = id.get<int32_t>();
+    if (std::find(out.begin(), out.end(), value) == out.end()) out.push_back(value);
+  }
+}
+
+std::set<std::string> common_keys() {
+  std::set<std::string> keys;
+  for (const EmbeddedFamily& embedded : embedded_families()) {
+    if (embedded.file != "common.json") continue;
+    const Json common = parse_json(embedded.text, "families/common.json");
+    for (const Json& key : require_array(common, "ignored_keys", "families/common.json"))
+      keys.insert(key.get<std::string>());
+  }
+  return keys;
+}
+
+void check_unread(const Family& family, const Json& object, const ConfigReader& reader,
+                  const std::set<std::string>& harmless, const std::string& root_key) {
+  static const std::set<std::string> common = common_keys();
+  std::set<std::string> own;
+  if (const Json* list = find(family.json, "ignored_keys")) {
+    for (const Json& key : *list) own.insert(key.is_string() ? key.get<std::string>() : "");
+  }
+  std::vector<std::string> unread;
+  for (const auto& item : object.items()) {
+    const std::string& key = item.key();
+    const bool known = item.value().is_null() || key == root_key || reader.used().count(key) || common.count(key) ||
+                       own.count(key) || harmless.count(key);
+    if (!known) unread.push_back(fmt::format("{} = {}", key, brief(item.value())));
+  }
+  if (unread.empty()) return;
+  fail({ErrorCode::kUnsupported, "the model's configuration has keys that may change what it computes", reader.where(),
+        "", fmt::format("{}", fmt::join(unread, "; ")),
+        "If a key changes nothing, say so with --ignore-key, or list it in " + family.file});
+}
+
+}  // namespace
+
+ModelConfig config_from_hf(const Family& family, const Json& hf_config, const std::string& where,
+                           const std::set<std::string>& harmless) {
+  if (!hf_config.is_object())
+    fail({ErrorCode::kFormat, "the configuration is not a JSON object", where, "", brief(hf_config), ""});
+  const Json* root = &hf_config;
+  std::string root_key;
+  for (const Json& name : require_array(family.json, "config_roots", family.file)) {
+    const std::string key = name.is_string() ? name.get<std::string>() : "";
+    if (key.empty()) break;
+    if (find(hf_config, key)) {
+      root = &require_object(hf_config, key, where);
+      root_key = key;
+      break;
+    }
+  }
+  ConfigReader reader(*root, hf_config, root_key.empty() ? where : where + ": " + root_key, family.file);
+  ModelConfig config;
+  config.id = family.name;
+  read_fields(config, family, reader);
+  read_layers(config, family, reader);
+  check_fixed(family, reader);
+  check_quantization(family, reader);
+  add_ids(reader.key("eos_token_id"), config.eos_ids, where + ": eos_token_id");
+  std::vector<int32_t> bos;
+  add_ids(reader.key("bos_token_id"), bos, where + ": bos_token_id");
+  if (!bos.empty()) config.bos_id = bos.front();
+  check_unread(family, *root, reader, harmless, "");
+  if (root != &hf_config) check_unread(family, hf_config, reader, harmless, root_key);
+  return config;
+}
+
+}  // namespace doppler
