@@ -140,7 +140,7 @@ DOPPLER_INLINE Lanes<W> symmetric_error(const float* x, int n, const Lanes<W>& s
 
 // Sixteen scales near the one that brings `peak`, the weight of the largest magnitude (not zero), to the end of the
 // levels: eight to the end Low and eight, of the other sign, to the end High; each with the least squares for the
-// levels it gives. `errors` (optional in meaning: less the sum of x²) belong to these levels.
+// levels it gives. `errors` belong to these levels and lack the sum of x², which all candidates share.
 template <int W, int Low, int High>
 DOPPLER_INLINE void fit_symmetric(const float* x, int n, float peak, Candidates& scales, Candidates& errors) {
   using V = Lanes<W>;
