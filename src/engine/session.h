@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -56,8 +57,9 @@ class Session {
   int context() const { return context_; }
 
  private:
-  // Makes the context hold exactly `prompt` and returns its last logits; fills in the timing.
-  std::span<const float> prefill(std::span<const int32_t> prompt, Timing& timing);
+  // Makes the context hold exactly `prompt` and returns its last logits, or none if on_piece asked to stop.
+  std::span<const float> prefill(std::span<const int32_t> prompt, const OnPiece& on_piece, Timing& timing);
+  void forget();
 
   std::unique_ptr<Executor> executor_;
   const Tokenizer* tokenizer_;
