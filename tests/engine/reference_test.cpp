@@ -1,0 +1,104 @@
+// Every backend against what an independent implementation computes on the same weights.
+#include <gtest/gtest.h>
+
+#include "convert/convert.h"
+#include "engine/loaded_model.h"
+#include "support/reference.h"
+#include "support/scratch.h"
+
+namespace doppler {
+namespace {
+
+struct Case {
+  std::string checkpoint, backend;
+  double bound;  // relative error of any stage at f32
+};
+
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+  std::string name = info.param.checkpoint + "_" + info.param.backend;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+class Checkpoint : public ::testing::TestWithParam<Case> {
+ protected:
+  std::filesystem::path source() const { return DOPPLER_TEST_DATA "/models/" + GetParam().checkpoint; }
+
+  LoadedModel converted(const char* quant) {
+    ConvertOptions options;
+    options.recipe = recipe_named(quant);
+    options.no_tokenizer = true;
+    convert(source(), scratch_ / quant, options);
+    return LoadedModel::load(scratch_ / quant);
+  }
+
+  std::unique_ptr<Executor> executor(const LoadedModel& model, int block = 0) {
+    return make_executor(model, GetParam().backend, {.context = 256, .threads = 2, .block = block});
+  }
+
+  testing::Scratch scratch_;
+};
+
+TEST_P(Checkpoint, EveryStageAgrees) {
+  const LoadedModel model = converted("f32");
+  const testing::Reference reference(source());
+  const auto errors = testing::stage_errors(*executor(model), model.plan, reference);
+  EXPECT_EQ(errors.size(), reference.stages.tensors().size()) << "a stage of the reference has no step of that name";
+  for (const auto& [stage, error] : errors) EXPECT_LE(error, GetParam().bound) << stage;
+}
+
+TEST_P(Checkpoint, GreedyTokensAgreeWhereTheMarginIsClear) {
+  const LoadedModel model = converted("f32");
+  const testing::Reference reference(source());
+  const auto expected = reference.ids("greedy_ids");
+  const auto margins = reference.margins();
+  const auto runner = executor(model);
+  std::vector<int32_t> input = reference.ids("prompt_ids");
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const int32_t token = argmax(runner->forward(input, Logits::kLast));
+    if (margins[i] > 0.01) {
+      EXPECT_EQ(token, expected[i]) << "token " << i << ", margin " << margins[i];
+    }
+    input = {expected[i]};  // the reference's choice, so that one close call does not change the rest
+  }
+}
+
+TEST_P(Checkpoint, BlocksOfAnySizeGiveTheSameLogits) {
+  const LoadedModel model = converted("f32");
+  const std::vector<int32_t> prompt = testing::Reference(source()).ids("prompt_ids");
+  const auto whole = executor(model);
+  const std::span<const float> all = whole->forward(prompt, Logits::kAll);
+  for (const int block : {1, 3, 7}) {
+    const auto runner = executor(model, block);
+    EXPECT_LE(testing::relative_error(runner->forward(prompt, Logits::kAll), all), 1e-5) << "blocks of " << block;
+    runner->reset();
+    const std::span<const float> last = runner->forward(prompt, Logits::kLast);
+    EXPECT_LE(testing::relative_error(last, all.last(last.size())), 1e-5) << "blocks of " << block;
+  }
+}
+
+TEST_P(Checkpoint, QuantisedLogitsStayNear) {
+  const testing::Reference reference(source());
+  for (const auto& [quant, bound] : {std::pair("bf16", 1e-2), std::pair("q8_0", 3e-2)}) {
+    const LoadedModel model = converted(quant);
+    const std::span<const float> logits = executor(model)->forward(reference.ids("prompt_ids"), Logits::kAll);
+    const double error = testing::relative_error(logits, reference.stage("logits"));
+    EXPECT_LE(error, bound) << quant;
+    RecordProperty(std::string("logits_error_") + quant, std::to_string(error));
+  }
+}
+
+constexpr double kRefBound = 1e-4, kFastBound = 1e-3;
+INSTANTIATE_TEST_SUITE_P(Ref, Checkpoint,
+                         ::testing::Values(Case{"gemma3-a", "ref", kRefBound}, Case{"gemma3-b", "ref", kRefBound},
+                                           Case{"gemma2-a", "ref", kRefBound}, Case{"llama-a", "ref", kRefBound},
+                                           Case{"qwen3-a", "ref", kRefBound}, Case{"gptoss-a", "ref", kRefBound}),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Cpu, Checkpoint,
+                         ::testing::Values(Case{"gemma3-a", "cpu", kFastBound}, Case{"gemma3-b", "cpu", kFastBound},
+                                           Case{"gemma2-a", "cpu", kFastBound}, Case{"llama-a", "cpu", kFastBound},
+                                           Case{"qwen3-a", "cpu", kFastBound}, Case{"gptoss-a", "cpu", kFastBound}),
+                         case_name);
+
+}  // namespace
+}  // namespace doppler

@@ -1,0 +1,152 @@
+// The model that ships with Doppler: it must say what it was trained to say.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "convert/convert.h"
+#include "engine/loaded_model.h"
+#include "engine/perplexity.h"
+#include "engine/session.h"
+#include "support/reference.h"
+#include "support/scratch.h"
+
+namespace doppler {
+namespace {
+
+constexpr double kReferencePerplexity = 2.6725;  // of the original weights over tests/data/tiny/val_tokens.npy
+constexpr int kWindow = 512;
+
+// The tokens of a numpy file of u16.
+std::vector<int32_t> validation_tokens() {
+  const std::string file = read_text_file(DOPPLER_TEST_DATA "/tiny/val_tokens.npy");
+  uint16_t header = 0;
+  std::memcpy(&header, file.data() + 8, 2);
+  std::vector<int32_t> tokens;
+  for (size_t at = 10u + header; at + 1 < file.size(); at += 2) {
+    uint16_t token = 0;
+    std::memcpy(&token, file.data() + at, 2);
+    tokens.push_back(token);
+  }
+  return tokens;
+}
+
+Json prompts() {
+  return parse_json(read_text_file(DOPPLER_TEST_DATA "/tiny/reference.json"), "tiny/reference.json")["prompts"];
+}
+
+Session session(const LoadedModel& model, const char* backend = "cpu") {
+  return Session(make_executor(model, backend, {.context = 1024}), &*model.tokenizer, 1024);
+}
+
+class Shipped : public ::testing::Test {
+ protected:
+  LoadedModel model_ = LoadedModel::load(DOPPLER_SOURCE_DIR "/models/tiny");
+};
+
+// The original bf16 weights are too large for the repository; these tests run where the reference data is.
+class Original : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::filesystem::path source = testing::reference_folder("models/tiny");
+    if (source.empty()) GTEST_SKIP() << "the original weights are not here; set DOPPLER_REFERENCE";
+    ConvertOptions options;
+    options.recipe = recipe_named("bf16");
+    convert(source, scratch_ / "tiny", options);
+    model_ = std::make_unique<LoadedModel>(LoadedModel::load(scratch_ / "tiny"));
+  }
+  testing::Scratch scratch_;
+  std::unique_ptr<LoadedModel> model_;
+};
+
+TEST_F(Shipped, KnowsTheColourOfTheSky) {
+  Session chat = session(model_);
+  GenerateOptions options{.max_tokens = 2, .end_ids = model_.config.eos_ids};
+  EXPECT_EQ(chat.generate(model_.tokenizer->encode("The color of the sky is", true), options).text, " blue.");
+}
+
+TEST_F(Shipped, PerplexityIsWithinFourPercentOfTheOriginal) {
+  const auto executor = make_executor(model_, "cpu", {.context = kWindow});
+  const double found = perplexity(*executor, validation_tokens(), kWindow);
+  RecordProperty("perplexity", std::to_string(found));
+  EXPECT_NEAR(found, kReferencePerplexity, 0.04 * kReferencePerplexity);
+}
+
+TEST_F(Shipped, AnswersDoNotDependOnTheNumberOfThreads) {
+  const std::vector<int32_t> prompt = model_.tokenizer->encode("Once upon a time", true);
+  GenerateOptions options{.max_tokens = 60, .sampling = {.temperature = 0.9f, .top_k = 40, .seed = 3}};
+  std::string first;
+  for (const int threads : {1, 2, 3}) {
+    Session chat(make_executor(model_, "cpu", {.context = 256, .threads = threads}), &*model_.tokenizer, 256);
+    const std::string text = chat.generate(prompt, options).text;
+    if (first.empty()) first = text;
+    EXPECT_EQ(text, first) << threads << " threads";
+  }
+}
+
+TEST_F(Shipped, AStopTextEndsTheAnswerAndIsNotShown) {
+  Session chat = session(model_);
+  std::string shown;
+  GenerateOptions options{.max_tokens = 50, .stop_texts = {"blue"}};
+  const Generation generation = chat.generate(model_.tokenizer->encode("The color of the sky is", true), options,
+                                              [&](std::string_view piece) { return shown += piece, true; });
+  EXPECT_EQ(generation.stop_reason, StopReason::kStopText);
+  EXPECT_EQ(generation.text, " ");
+  EXPECT_EQ(shown, generation.text);
+}
+
+TEST_F(Shipped, AConversationGoesOnWithoutRunningItsBeginningAgain) {
+  Session chat = session(model_), fresh = session(model_);
+  GenerateOptions options{.max_tokens = 20, .end_ids = model_.config.eos_ids};
+  Json messages = Json::array({{{"role", "user"}, {"content", "What color is the sky?"}}});
+  const auto tokens = [&] {
+    return model_.tokenizer->encode(model_.chat_template->render(messages, Json(), true), false);
+  };
+  const Generation first = chat.generate(tokens(), options);
+  EXPECT_EQ(first.text, "The color of the sky is blue.");
+  messages.push_back({{"role", "assistant"}, {"content", first.text}});
+  messages.push_back({{"role", "user"}, {"content", "What sound does a cow make?"}});
+  const std::vector<int32_t> second = tokens();
+  const Generation kept = chat.generate(second, options), whole = fresh.generate(second, options);
+  EXPECT_EQ(kept.token_ids, whole.token_ids);
+  EXPECT_LT(kept.timing.prefilled, whole.timing.prefilled);
+}
+
+TEST_F(Shipped, TheContextIsALimitThatIsSaid) {
+  Session chat(make_executor(model_, "cpu", {.context = 8}), &*model_.tokenizer, 8);
+  GenerateOptions options{.max_tokens = 50};
+  const Generation generation = chat.generate(model_.tokenizer->encode("The color of", true), options);
+  EXPECT_EQ(generation.stop_reason, StopReason::kContextFull);
+  const std::vector<int32_t> nine(9, 5);
+  EXPECT_NE(testing::sentence([&] { chat.generate(nine, options); }).find("longer than the context"),
+            std::string::npos);
+}
+
+TEST_F(Shipped, CanBeInterrupted) {
+  Session chat = session(model_);
+  int pieces = 0;
+  const Generation generation = chat.generate(model_.tokenizer->encode("Once upon a time", true), {.max_tokens = 100},
+                                              [&](std::string_view) { return ++pieces < 5; });
+  EXPECT_EQ(generation.stop_reason, StopReason::kInterrupted);
+  EXPECT_EQ(generation.token_ids.size(), 5u);
+}
+
+TEST_F(Original, SaysTheEightTextsOfTheReference) {
+  for (const Json& prompt : prompts()) {
+    Session chat = session(*model_);
+    const auto ids = prompt["prompt_ids"].get<std::vector<int32_t>>();
+    EXPECT_EQ(model_->tokenizer->encode(prompt["prompt"].get<std::string>(), true), ids);
+    GenerateOptions options{.max_tokens = static_cast<int>(prompt["greedy_ids"].size()),
+                            .end_ids = model_->config.eos_ids};
+    EXPECT_EQ(chat.generate(ids, options).text, prompt["text"].get<std::string>());
+  }
+}
+
+TEST_F(Original, PerplexityIsWithinHalfAPercent) {
+  const auto executor = make_executor(*model_, "cpu", {.context = kWindow});
+  const double found = perplexity(*executor, validation_tokens(), kWindow);
+  RecordProperty("perplexity", std::to_string(found));
+  EXPECT_NEAR(found, kReferencePerplexity, 0.005 * kReferencePerplexity);
+}
+
+}  // namespace
+}  // namespace doppler
