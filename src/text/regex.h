@@ -1,0 +1,47 @@
+// Regular expressions as tokenizer.json writes them: Oniguruma's syntax over Unicode text. Behind this interface sits
+// PCRE2 (regex_pcre2.cpp); a browser build can put its own RegExp here.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace doppler {
+
+struct Span {
+  size_t begin = 0, end = 0;  // bytes
+};
+
+class Regex {
+ public:
+  // Fails on a pattern that is malformed or says something whose meaning we cannot promise to be Oniguruma's.
+  static Regex compile(std::string_view pattern, const std::string& where);
+
+  const std::string& pattern() const;
+
+  struct Compiled;
+
+ private:
+  std::shared_ptr<const Compiled> compiled_;
+  friend class RegexMatcher;
+};
+
+// Looks for one expression in one text. The text must be valid UTF-8 and outlive the matcher; so must the Regex.
+class RegexMatcher {
+ public:
+  RegexMatcher(const Regex& regex, std::string_view text);
+  ~RegexMatcher();
+  RegexMatcher(const RegexMatcher&) = delete;
+  RegexMatcher& operator=(const RegexMatcher&) = delete;
+
+  // The first match that begins at `from` or later. An expression that backtracks without end is an error.
+  std::optional<Span> find(size_t from);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace doppler

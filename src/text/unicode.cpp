@@ -1,0 +1,161 @@
+#include "text/unicode.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "text/unicode_tables.h"
+#include "text/utf8.h"
+
+namespace doppler {
+namespace {
+
+// The two letters of a general category, with the characters that are newer than the library's tables.
+std::string_view category(char32_t code) {
+  const auto& later = later_categories();
+  const auto it = std::upper_bound(later.begin(), later.end(), code,
+                                   [](char32_t c, const LaterCategory& range) { return c < range.first; });
+  if (it != later.begin() && code <= std::prev(it)->last) return std::prev(it)->category;
+  return utf8proc_category_string(static_cast<utf8proc_int32_t>(code));
+}
+
+bool newer_than_normal_forms(char32_t code) {
+  const auto& later = later_normalization();
+  if (code < later.front().first) return false;
+  const auto it = std::upper_bound(later.begin(), later.end(), code,
+                                   [](char32_t c, const CodeRange& range) { return c < range.first; });
+  return it != later.begin() && code <= std::prev(it)->last;
+}
+
+int combining_class(utf8proc_int32_t code) { return utf8proc_get_property(code)->combining_class; }
+
+// Characters below this are their own normal form, alone and beside each other. U+0300 begins the combining marks.
+char32_t first_affected(NormalForm form) {
+  switch (form) {
+    case NormalForm::kNfc: return 0x300;
+    case NormalForm::kNfd: return 0xC0;
+    case NormalForm::kNfkc:
+    case NormalForm::kNfkd: return 0xA0;
+  }
+  return 0;
+}
+
+// A stretch without characters newer than the normal forms, appended in its normal form.
+void append_normal(std::string& out, const std::vector<utf8proc_int32_t>& codes, NormalForm form) {
+  const bool compose = form == NormalForm::kNfc || form == NormalForm::kNfkc;
+  const bool compatible = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
+  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | (compatible ? UTF8PROC_COMPAT : 0) |
+                                                      (compose ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE));
+  std::vector<utf8proc_int32_t> buffer;
+  buffer.reserve(codes.size() + 32);
+  utf8proc_int32_t parts[32];  // the longest decomposition there is has 18 characters
+  int boundary = 0;
+  for (const utf8proc_int32_t code : codes) {
+    const auto count = utf8proc_decompose_char(code, parts, 32, options, &boundary);
+    if (count < 0 || count > 32) {
+      fail({ErrorCode::kInternal, "a character cannot be decomposed", utf8proc_errmsg(count), "", "", ""});
+    }
+    buffer.insert(buffer.end(), parts, parts + count);
+  }
+  for (auto run = buffer.begin(); run != buffer.end();) {
+    if (combining_class(*run) == 0) {
+      ++run;
+      continue;
+    }
+    const auto end = std::find_if(run, buffer.end(), [](utf8proc_int32_t c) { return combining_class(c) == 0; });
+    std::stable_sort(run, end, [](auto a, auto b) { return combining_class(a) < combining_class(b); });
+    run = end;
+  }
+  const auto length = utf8proc_normalize_utf32(buffer.data(), static_cast<utf8proc_ssize_t>(buffer.size()), options);
+  for (utf8proc_ssize_t i = 0; i < length; ++i) append_utf8(out, static_cast<char32_t>(buffer[static_cast<size_t>(i)]));
+}
+
+}  // namespace
+
+std::string normalize(std::string_view text, NormalForm form) {
+  std::string out;
+  out.reserve(text.size());
+  std::vector<utf8proc_int32_t> stretch;
+  const char32_t affected = first_affected(form);
+  bool touched = false;  // whether the stretch has a character that the form could change
+  size_t stretch_begin = 0;
+  uint32_t length = 0;
+  const auto flush = [&](size_t end) {
+    if (touched) {
+      append_normal(out, stretch, form);
+    } else {
+      out.append(text.substr(stretch_begin, end - stretch_begin));
+    }
+    stretch.clear();
+    touched = false;
+  };
+  for (size_t at = 0; at < text.size(); at += length) {
+    const char32_t code = read_valid_utf8(text, at, length);
+    if (newer_than_normal_forms(code)) {
+      flush(at);
+      out.append(text.substr(at, length));
+      stretch_begin = at + length;
+    } else if (code < affected) {
+      if (touched) {  // nothing moves or joins backwards across such a character: what came before is final
+        flush(at);
+        stretch_begin = at;
+      }
+    } else {
+      if (!touched && at > stretch_begin) {  // the character before may join with this one
+        uint32_t last = 0;
+        const char32_t before = read_last_utf8(text.substr(stretch_begin, at - stretch_begin), last);
+        out.append(text.substr(stretch_begin, at - last - stretch_begin));
+        stretch.push_back(static_cast<utf8proc_int32_t>(before));
+      }
+      touched = true;
+      stretch.push_back(static_cast<utf8proc_int32_t>(code));
+    }
+  }
+  flush(text.size());
+  return out;
+}
+
+std::string lowercase(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  uint32_t length = 0;
+  for (size_t at = 0; at < text.size(); at += length) {
+    const char32_t code = read_valid_utf8(text, at, length);
+    if (code < 0x80) {
+      out += static_cast<char>(code >= 'A' && code <= 'Z' ? code + 32 : code);
+    } else if (code == 0x130) {
+      out += "i\xCC\x87";  // the one character whose lower case is two: i, combining dot above
+    } else {
+      const auto& later = later_lowercase();
+      const auto it = std::find_if(later.begin(), later.end(), [&](const LaterLowercase& range) {
+        return code >= range.first && code <= range.last;
+      });
+      append_utf8(out, it != later.end()
+                           ? static_cast<char32_t>(static_cast<int32_t>(code) + it->add)
+                           : static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code))));
+    }
+  }
+  return out;
+}
+
+bool is_whitespace(char32_t code) {
+  return (code >= 0x09 && code <= 0x0D) || code == 0x20 || code == 0x85 || code == 0xA0 || code == 0x1680 ||
+         (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 || code == 0x202F || code == 0x205F ||
+         code == 0x3000;
+}
+
+bool is_word(char32_t code) {
+  const std::string_view kind = category(code);
+  if (kind[0] == 'L' || kind[0] == 'M' || kind == "Nd" || kind == "Nl" || kind == "Pc") return true;
+  // Alphabetic symbols (circled and squared letters) and the two joiners.
+  return (code >= 0x24B6 && code <= 0x24E9) || (code >= 0x1F130 && code <= 0x1F149) ||
+         (code >= 0x1F150 && code <= 0x1F169) || (code >= 0x1F170 && code <= 0x1F189) || code == 0x200C ||
+         code == 0x200D;
+}
+
+bool is_numeric(char32_t code) { return category(code)[0] == 'N'; }
+
+}  // namespace doppler

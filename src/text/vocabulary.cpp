@@ -1,0 +1,81 @@
+#include "text/vocabulary.h"
+
+#include <cstring>
+
+#include "base/error.h"
+
+namespace doppler {
+namespace {
+
+uint32_t hash_of(std::string_view token) {
+  uint64_t h = 0x9E3779B97F4A7C15u ^ token.size();
+  const auto mix = [&](uint64_t word) {
+    h = (h ^ word) * 0xD6E8FEB86659FD93u;
+    h ^= h >> 32;
+  };
+  size_t at = 0;
+  for (; at + 8 <= token.size(); at += 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, token.data() + at, 8);
+    mix(word);
+  }
+  if (at < token.size()) {
+    uint64_t word = 0;
+    std::memcpy(&word, token.data() + at, token.size() - at);
+    mix(word);
+  }
+  mix(0);
+  return static_cast<uint32_t>(h);
+}
+
+}  // namespace
+
+Vocabulary::Added Vocabulary::add(std::string_view token, int32_t id) {
+  if (has(id)) return Added::kIdTaken;
+  if ((count_ + 1) * 2 > slots_.size()) grow();
+  const uint32_t hash = hash_of(token);
+  const size_t mask = slots_.size() - 1;
+  size_t slot = hash & mask;
+  for (; slots_[slot].id >= 0; slot = (slot + 1) & mask) {
+    if (slots_[slot].hash == hash && this->token(slots_[slot].id) == token) return Added::kTokenTaken;
+  }
+  if (pool_.size() + token.size() >= kEmpty) {
+    fail({ErrorCode::kMemory, "the vocabulary's texts are too long", "", "less than 4 GiB", "", ""});
+  }
+  slots_[slot] = {hash, id};
+  if (static_cast<size_t>(id) >= places_.size()) places_.resize(static_cast<size_t>(id) + 1);
+  places_[static_cast<size_t>(id)] = {static_cast<uint32_t>(pool_.size()), static_cast<uint32_t>(token.size())};
+  pool_.append(token);
+  ++count_;
+  return Added::kYes;
+}
+
+int32_t Vocabulary::find(std::string_view token) const {
+  if (slots_.empty()) return -1;
+  const uint32_t hash = hash_of(token);
+  const size_t mask = slots_.size() - 1;
+  for (size_t slot = hash & mask; slots_[slot].id >= 0; slot = (slot + 1) & mask) {
+    if (slots_[slot].hash == hash && this->token(slots_[slot].id) == token) return slots_[slot].id;
+  }
+  return -1;
+}
+
+std::string_view Vocabulary::token(int32_t id) const {
+  if (!has(id)) return {};
+  const Place& place = places_[static_cast<size_t>(id)];
+  return std::string_view(pool_).substr(place.offset, place.length);
+}
+
+void Vocabulary::grow() {
+  const std::vector<Slot> old = std::move(slots_);
+  slots_.assign(old.empty() ? 64 : old.size() * 2, {});
+  const size_t mask = slots_.size() - 1;
+  for (const Slot& entry : old) {
+    if (entry.id < 0) continue;
+    size_t slot = entry.hash & mask;
+    while (slots_[slot].id >= 0) slot = (slot + 1) & mask;
+    slots_[slot] = entry;
+  }
+}
+
+}  // namespace doppler
