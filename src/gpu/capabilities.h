@@ -23,7 +23,8 @@ struct Limits {
 struct Capabilities {
   Limits limits;
   bool subgroups = false;
-  uint32_t subgroup_min = 0, subgroup_max = 0;  // lanes; 0 when unknown
+  uint32_t subgroup_min = 0, subgroup_max = 0;  // lanes, as the adapter says; 0 when unknown
+  uint32_t subgroup_size = 0;                   // lanes, as seen on an open device; 0 without subgroups
   bool f16 = false;                             // shader-f16
   bool subgroup_matrix = false;
   bool int8_dot = false;  // dot4I8Packed and friends

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "gpu/dawn_state.h"
+#include "gpu/subgroup_probe.h"
 
 namespace doppler::gpu {
 namespace {
@@ -290,11 +291,20 @@ Device::Device(const DeviceOptions& options) : state_(std::make_shared<DeviceSta
     fail({ErrorCode::kUsage, "there is no such GPU", "--device", fmt::format("0 to {}", found.size() - 1),
           fmt::format("{}", options.adapter), "`doppler devices` lists them"});
   }
-  const Found& chosen = found[static_cast<size_t>(index)];
+  Found chosen = found[static_cast<size_t>(index)];
+  if (options.plain) {
+    Capabilities& c = chosen.info.capabilities;
+    c.subgroups = c.f16 = c.subgroup_matrix = c.int8_dot = false;
+  }
   state_->info = chosen.info;
   state_->device = open_device(chosen, options, state_->notes);
   release(found);
   state_->queue = state_->api->DeviceGetQueue(state_->device);
+  Capabilities& capabilities = state_->info.capabilities;
+  if (capabilities.subgroups) {
+    capabilities.subgroup_size = probe_subgroup_size(*this);
+    capabilities.subgroups = capabilities.subgroup_size != 0;
+  }
 }
 
 Device::~Device() = default;

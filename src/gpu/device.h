@@ -67,6 +67,7 @@ class Kernel {
   explicit Kernel(std::shared_ptr<KernelState> state) : state_(std::move(state)) {}
   explicit operator bool() const { return state_ != nullptr; }
   const KernelSource& source() const;
+  const std::string& variant() const;  // its name
   KernelState& state() const { return *state_; }
   bool operator==(const Kernel&) const = default;
 
@@ -93,6 +94,7 @@ struct StepTime {
 struct DeviceOptions {
   int adapter = -1;        // index into list_adapters(); -1: the first
   bool unchecked = false;  // no bounds checks in kernels, no zeroing of workgroup memory. For proven kernels only.
+  bool plain = false;      // take none of the optional features but timestamps, as a lesser device would
 };
 
 // The adapters of this machine, hardware first. Fails if there is no WebGPU at all.

@@ -149,6 +149,7 @@ BindGroupState::~BindGroupState() {
 uint64_t Buffer::size() const { return state_->bytes; }
 const std::string& Buffer::label() const { return state_->label; }
 const KernelSource& Kernel::source() const { return *state_->source; }
+const std::string& Kernel::variant() const { return state_->variant; }
 const AdapterInfo& Device::info() const { return state_->info; }
 uint64_t Device::allocated_bytes() const { return state_->allocated_bytes; }
 

@@ -9,6 +9,7 @@
 
 #include <span>
 #include <string>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -38,7 +39,7 @@ class Recording {
   template <class K>
   size_t dispatch(std::string step, const Variant& variant, const typename K::Params& params,
                   const typename K::Buffers& buffers, Grid grid) {
-    static_assert(sizeof(typename K::Params) % 4 == 0);
+    static_assert(sizeof(typename K::Params) % 4 == 0 || std::is_empty_v<typename K::Params>);
     const auto list = buffers.list();
     return add(std::move(step), K::source(), variant, std::as_bytes(std::span(&params, 1)), list, grid);
   }

@@ -1,0 +1,15 @@
+// Rows of the embedding matrix for token ids, decoded from the packed bytes.
+#pragma once
+
+#include "gpu/recording.h"
+#include "gpu/weight.h"
+
+namespace doppler::gpu {
+
+Variant choose_embed(const Capabilities& capabilities, DType dtype);
+
+// tokens u32 [count], each below matrix.rows (others leave their row of `out` as it is); out f32 [count, matrix.cols].
+void record_embed(Recording& recording, const std::string& step, const Weight& matrix, const BoundBuffer& tokens,
+                  const BoundBuffer& out, uint64_t count, float scale);
+
+}  // namespace doppler::gpu

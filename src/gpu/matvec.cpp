@@ -1,0 +1,71 @@
+#include "gpu/matvec.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "gpu/wgsl/matvec.h"
+
+namespace doppler::gpu {
+namespace {
+
+constexpr uint64_t kThreads = 256;            // every device allows as many
+constexpr uint64_t kEnoughWorkgroups = 1024;  // to fill a large GPU several times over
+
+uint32_t constant(const Variant& variant, std::string_view name) {
+  for (const auto& [key, value] : variant.constants) {
+    if (key == name) return static_cast<uint32_t>(value);
+  }
+  fail({ErrorCode::kInternal, fmt::format("variant without {}", name), "matvec", "", variant.name(), ""});
+}
+
+}  // namespace
+
+Variant choose_matvec(const Capabilities&, const MatvecShape& shape) {
+  const uint64_t pieces = std::max<uint32_t>(1, div_up(shape.cols, kPiece));
+  const uint64_t turns = div_up(pieces, kThreads);
+  const uint64_t lanes = div_up(pieces, turns);
+  // Teams side by side fill the workgroup; a matrix of few rows is better spread over more workgroups.
+  uint64_t groups = std::max<uint64_t>(1, kThreads / lanes);
+  while (groups > 1 && shape.rows / groups < kEnoughWorkgroups / 2) groups /= 2;
+  // Going down several rows reuses x and keeps more loads in flight, as long as enough workgroups remain.
+  uint64_t rows = 8;
+  while (rows > 1 && shape.rows / (groups * rows) < kEnoughWorkgroups) rows /= 2;
+  uint64_t split = 1;
+  while (split * 2 * groups * rows <= lanes * groups && split * split < lanes) split *= 2;
+  return {{{"weights", std::string(kernel_name(shape.dtype))}},
+          {{"lanes", static_cast<double>(lanes)},
+           {"groups", static_cast<double>(groups)},
+           {"rows", static_cast<double>(rows)},
+           {"split", static_cast<double>(split)},
+           {"vectors", shape.cols % 4 == 0 ? 1 : 0}}};
+}
+
+void record_matvec(Recording& recording, const std::string& step, const Weight& weight, const BoundBuffer& x,
+                   const BoundBuffer& bias, const BoundBuffer& y, uint32_t columns) {
+  const MatvecShape shape = {weight.dtype, static_cast<uint64_t>(weight.rows), static_cast<uint64_t>(weight.cols)};
+  record_matvec(recording, step, choose_matvec(recording.device().capabilities(), shape), weight, x, bias, y, columns);
+}
+
+void record_matvec(Recording& recording, const std::string& step, const Variant& variant, const Weight& weight,
+                   const BoundBuffer& x, const BoundBuffer& bias, const BoundBuffer& y, uint32_t columns) {
+  const Limits& limits = recording.device().capabilities().limits;
+  const uint64_t rows_per_workgroup = uint64_t{constant(variant, "groups")} * constant(variant, "rows");
+  for (const WeightPart& part : weight.parts) {
+    Grid grid = linear_grid(div_up(static_cast<uint64_t>(part.rows), rows_per_workgroup), limits);
+    grid.z = columns;
+    recording.dispatch<wgsl::Matvec>(
+        step, variant,
+        {.cols = static_cast<uint32_t>(weight.cols),
+         .pieces = div_up(static_cast<uint64_t>(weight.cols), kPiece),
+         .stride = static_cast<uint32_t>(weight.stride / 16),
+         .rows = static_cast<uint32_t>(part.rows),
+         .first_row = static_cast<uint32_t>(part.first_row),
+         .out_width = static_cast<uint32_t>(weight.rows),
+         .bias = bias.buffer ? 1u : 0u},
+        {.x = x, .w = part.buffer, .w4 = part.buffer, .bias = bias.buffer ? bias : x, .y = y}, grid);
+  }
+}
+
+}  // namespace doppler::gpu

@@ -1,0 +1,25 @@
+// y = W · x (+ bias) for one column or a few: the matrix product of decode. Every column reads the whole of W again, so
+// a prefill of many tokens belongs to another kernel.
+#pragma once
+
+#include "gpu/recording.h"
+#include "gpu/weight.h"
+
+namespace doppler::gpu {
+
+struct MatvecShape {
+  DType dtype = DType::kF32;
+  uint64_t rows = 0, cols = 0;  // of W
+};
+
+Variant choose_matvec(const Capabilities& capabilities, const MatvecShape& shape);
+
+// x f32 [columns, W.cols]; bias f32 [W.rows] or none; y f32 [columns, W.rows].
+void record_matvec(Recording& recording, const std::string& step, const Weight& weight, const BoundBuffer& x,
+                   const BoundBuffer& bias, const BoundBuffer& y, uint32_t columns = 1);
+
+// The same with a variant of the caller's, for tests and tuning.
+void record_matvec(Recording& recording, const std::string& step, const Variant& variant, const Weight& weight,
+                   const BoundBuffer& x, const BoundBuffer& bias, const BoundBuffer& y, uint32_t columns = 1);
+
+}  // namespace doppler::gpu

@@ -1,0 +1,149 @@
+#include "gpu/weight_layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace doppler::gpu {
+namespace {
+
+constexpr size_t kBlock = 256;  // weights of a K-quant's block
+
+size_t pieces_of(size_t cols) { return (cols + kPiece - 1) / kPiece; }
+size_t blocks_of(size_t cols) { return (cols + kBlock - 1) / kBlock; }
+
+// Two weights a byte: i in the low nibble, 16 + i in the high one.
+void pack_nibbles(const uint8_t* q, uint8_t* out) {
+  for (int i = 0; i < 16; ++i) out[i] = static_cast<uint8_t>((q[i] & 15) | (q[16 + i] & 15) << 4);
+}
+
+void pack_plain(size_t value_bytes, const uint8_t* row, uint8_t* out, size_t cols) {
+  std::memcpy(out, row, cols * value_bytes);
+}
+
+void pack_q8_0(const uint8_t* row, uint8_t* out, size_t cols) {
+  const size_t pieces = pieces_of(cols);
+  uint8_t* scales = out + pieces * 32;
+  for (size_t p = 0; p < pieces; ++p) {
+    std::memcpy(scales + p * 2, row + p * 34, 2);
+    std::memcpy(out + p * 32, row + p * 34 + 2, 32);
+  }
+}
+
+void pack_q4_k(const uint8_t* row, uint8_t* out, size_t cols) {
+  const size_t pieces = pieces_of(cols), blocks = blocks_of(cols);
+  uint8_t* headers = out + pieces * 16;
+  for (size_t b = 0; b < blocks; ++b) {
+    const uint8_t* block = row + b * 144;
+    uint32_t words[4] = {};
+    std::memcpy(&words[0], block, 4);
+    for (int j = 0; j < 8; ++j) {
+      const uint32_t scale = j < 4 ? block[4 + j] & 63u : (block[8 + j] & 15u) | (block[j] >> 6) << 4;
+      const uint32_t min = j < 4 ? block[8 + j] & 63u : (block[8 + j] >> 4) | (block[4 + j] >> 6) << 4;
+      words[1] |= (scale & 15u) << (4 * j);
+      words[2] |= (min & 15u) << (4 * j);
+      words[3] |= (scale >> 4) << (2 * j) | (min >> 4) << (16 + 2 * j);
+    }
+    std::memcpy(headers + b * 16, words, 16);
+    for (size_t j = 0; j < 8 && b * 8 + j < pieces; ++j) {
+      uint8_t q[32];
+      const uint8_t* bytes = block + 16 + 32 * (j / 2);
+      for (int i = 0; i < 32; ++i) q[i] = j % 2 == 0 ? bytes[i] & 15 : bytes[i] >> 4;
+      pack_nibbles(q, out + (b * 8 + j) * 16);
+    }
+  }
+}
+
+void pack_q6_k(const uint8_t* row, uint8_t* out, size_t cols) {
+  const size_t pieces = pieces_of(cols), blocks = blocks_of(cols);
+  uint8_t* high = out + pieces * 16;
+  uint8_t* scales = high + pieces * 8;
+  uint8_t* factors = scales + pieces * 2;
+  for (size_t b = 0; b < blocks; ++b) {
+    const uint8_t* block = row + b * 210;
+    std::memcpy(factors + b * 2, block + 208, 2);
+    for (size_t j = 0; j < 8 && b * 8 + j < pieces; ++j) {
+      const size_t p = b * 8 + j, half = j / 4, quarter = j % 4;  // 128 weights a half, 32 a quarter of it
+      const uint8_t* ql = block + 64 * half + 32 * (quarter % 2);
+      const uint8_t* qh = block + 128 + 32 * half;
+      uint8_t q[32];
+      for (int i = 0; i < 32; ++i) {
+        const int low = quarter < 2 ? ql[i] & 15 : ql[i] >> 4;
+        q[i] = static_cast<uint8_t>(low | ((qh[i] >> (2 * quarter)) & 3) << 4);
+      }
+      pack_nibbles(q, out + p * 16);
+      for (int i = 0; i < 8; ++i) {
+        high[p * 8 + i] =
+            static_cast<uint8_t>(q[i] >> 4 | (q[8 + i] >> 4) << 2 | (q[16 + i] >> 4) << 4 | (q[24 + i] >> 4) << 6);
+      }
+      std::memcpy(scales + p * 2, block + 192 + 2 * j, 2);
+    }
+  }
+}
+
+[[noreturn]] void not_packable(DType type) {
+  fail({ErrorCode::kUnsupported, fmt::format("the WebGPU backend cannot compute from {} weights", name_of(type)), "",
+        "F32, F16, BF16, Q8_0, Q4_K or Q6_K", std::string(name_of(type)), "convert the model to one of these types"});
+}
+
+}  // namespace
+
+bool is_packable(DType type) {
+  switch (type) {
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kQ8_0:
+    case DType::kQ4_K:
+    case DType::kQ6_K: return true;
+    default: return false;
+  }
+}
+
+std::string_view kernel_name(DType type) {
+  switch (type) {
+    case DType::kF32: return "f32";
+    case DType::kF16: return "f16";
+    case DType::kBF16: return "bf16";
+    case DType::kQ8_0: return "q8_0";
+    case DType::kQ4_K: return "q4_k";
+    case DType::kQ6_K: return "q6_k";
+    default: not_packable(type);
+  }
+}
+
+size_t packed_row_bytes(DType type, size_t cols) {
+  const size_t pieces = pieces_of(cols), blocks = blocks_of(cols);
+  size_t bytes = 0;
+  switch (type) {
+    case DType::kF32: bytes = pieces * 128; break;
+    case DType::kF16:
+    case DType::kBF16: bytes = pieces * 64; break;
+    case DType::kQ8_0: bytes = pieces * 34; break;
+    case DType::kQ4_K: bytes = pieces * 16 + blocks * 16; break;
+    case DType::kQ6_K: bytes = pieces * 26 + blocks * 2; break;
+    default: not_packable(type);
+  }
+  return (bytes + 15) / 16 * 16;
+}
+
+void pack_row(DType type, const std::byte* row, std::byte* packed, size_t cols) {
+  const auto* in = reinterpret_cast<const uint8_t*>(row);
+  auto* out = reinterpret_cast<uint8_t*>(packed);
+  std::memset(out, 0, packed_row_bytes(type, cols));
+  switch (type) {
+    case DType::kF32: return pack_plain(4, in, out, cols);
+    case DType::kF16:
+    case DType::kBF16: return pack_plain(2, in, out, cols);
+    case DType::kQ8_0: return pack_q8_0(in, out, cols);
+    case DType::kQ4_K: return pack_q4_k(in, out, cols);
+    case DType::kQ6_K: return pack_q6_k(in, out, cols);
+    default: not_packable(type);
+  }
+}
+
+}  // namespace doppler::gpu

@@ -1,0 +1,76 @@
+// The functions that choose a kernel's variant, without a GPU.
+#include <map>
+
+#include "gpu/add.h"
+#include "gpu/embed.h"
+#include "gpu/gpu_test.h"
+#include "gpu/matvec.h"
+#include "gpu/norm.h"
+
+namespace doppler::gpu {
+namespace {
+
+std::map<std::string, double> constants(const Variant& variant) {
+  return {variant.constants.begin(), variant.constants.end()};
+}
+
+TEST(ChooseNorm, UsesSubgroupsOnlyWhereThereAreSome) {
+  Capabilities capabilities = minimal_capabilities();
+  EXPECT_EQ(choose_norm(capabilities, {1, 1152}).name(), "reduce=plain threads=256");
+  capabilities.subgroups = true;
+  EXPECT_EQ(choose_norm(capabilities, {1, 1152}).name(), "reduce=subgroup threads=256");
+  EXPECT_EQ(choose_norm(capabilities, {4, 256}).name(), "reduce=subgroup threads=64");
+}
+
+TEST(ChooseMatvec, StaysWithinTheSmallestDevicesLimitsForEveryShape) {
+  const Capabilities capabilities = minimal_capabilities();
+  for (uint64_t cols = 1; cols < 40000; cols = cols * 5 / 4 + 1) {
+    for (uint64_t rows : {1, 2, 100, 1000, 1152, 6912, 20000, 262144}) {
+      const Variant variant = choose_matvec(capabilities, {DType::kQ4_K, rows, cols});
+      auto c = constants(variant);
+      const double threads = c["lanes"] * c["groups"];
+      EXPECT_GE(threads, 1) << variant.name();
+      EXPECT_LE(threads, capabilities.limits.invocations) << variant.name();
+      const double shared = 4 * (c["lanes"] + c["split"]) * c["groups"] * c["rows"];
+      EXPECT_LE(shared, capabilities.limits.workgroup_bytes) << rows << "x" << cols << " " << variant.name();
+      EXPECT_EQ(c["vectors"], cols % 4 == 0 ? 1 : 0);
+    }
+  }
+}
+
+TEST(ChooseMatvec, NamesTheWeightsType) {
+  const Variant variant = choose_matvec(minimal_capabilities(), {DType::kQ6_K, 1152, 6912});
+  EXPECT_EQ(variant.slots.at(0).second, "q6_k");
+  EXPECT_EQ(variant.name().substr(0, 24), "weights=q6_k lanes=216 g");
+}
+
+TEST(ChooseMatvec, AnUnknownTypeIsAnErrorNotADefault) {
+  EXPECT_EQ(error_of([] {
+              choose_matvec(minimal_capabilities(), {DType::kIQ2_S, 10, 256});
+            }).code,
+            ErrorCode::kUnsupported);
+  EXPECT_EQ(error_of([] { choose_embed(minimal_capabilities(), DType::kQ3_K); }).code, ErrorCode::kUnsupported);
+}
+
+TEST(Compose, RefusesVariantsThatDoNotFitTheKernel) {
+  const KernelSource& norm = []() -> const KernelSource& {
+    static const SlotChoice choices[] = {{"a", {"lib/s.a.wgsl", "enable subgroups;\n", "\n\nfn a() {}\n", {}}},
+                                         {"b", {"lib/s.b.wgsl", "", "fn b() {}\n", {}}}};
+    static const Slot slots[] = {{"s", choices}};
+    static const char* const overrides[] = {"threads"};
+    static const KernelSource source = {"k", {"k.wgsl", "", "override threads: u32;\n", overrides}, slots, {}, 0};
+    return source;
+  }();
+  EXPECT_EQ(error_of([&] { compose(norm, {}); }).code, ErrorCode::kInternal);
+  EXPECT_EQ(error_of([&] { compose(norm, {{{"s", "c"}}, {}}); }).code, ErrorCode::kInternal);
+  EXPECT_EQ(error_of([&] { compose(norm, {{{"s", "a"}, {"t", "a"}}, {}}); }).code, ErrorCode::kInternal);
+  EXPECT_EQ(error_of([&] { compose(norm, {{{"s", "a"}}, {{"thread", 1}}}); }).code, ErrorCode::kInternal);
+
+  const ComposedSource composed = compose(norm, {{{"s", "a"}}, {{"threads", 1}}});
+  EXPECT_EQ(composed.text, "enable subgroups;\n\n\nfn a() {}\noverride threads: u32;\n");
+  EXPECT_EQ(composed.locate(4), "lib/s.a.wgsl:3");
+  EXPECT_EQ(composed.locate(5), "k.wgsl:1");
+}
+
+}  // namespace
+}  // namespace doppler::gpu
