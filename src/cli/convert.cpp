@@ -1,0 +1,65 @@
+#include "convert/convert.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "base/progress.h"
+#include "cli/artefact_report.h"
+#include "cli/verbs.h"
+
+namespace doppler {
+namespace {
+
+struct Arguments {
+  std::string source, target, quant, family;
+  std::vector<std::string> ignored_keys;
+  ConvertOptions options;
+  bool json = false;
+};
+
+void run(Arguments& arguments) {
+  ConvertOptions& options = arguments.options;
+  if (!arguments.quant.empty()) options.recipe = recipe_named(arguments.quant);
+  options.family_file = arguments.family;
+  options.ignored_keys = {arguments.ignored_keys.begin(), arguments.ignored_keys.end()};
+  InterruptFlag interrupt;
+  options.cancelled = [&] { return interrupt.raised(); };
+  ArtefactReport report;
+  {
+    Progress progress("convert", "weights");
+    options.progress = [&](uint64_t done, uint64_t all) { progress.update(done, all); };
+    report = convert(arguments.source, arguments.target, options);
+  }
+  if (arguments.json)
+    fmt::print("{}\n", to_json(report, true).dump(1));
+  else
+    fmt::print("{}", to_table(report, true));
+}
+
+}  // namespace
+
+void add_convert(CLI::App& app) {
+  auto arguments = std::make_shared<Arguments>();
+  ConvertOptions& options = arguments->options;
+  CLI::App* verb = app.add_subcommand("convert", "Turn a Hugging Face folder into an artefact Doppler runs");
+  verb->add_option("source", arguments->source, "Folder with config.json and .safetensors (BF16, F16 or F32)")
+      ->required();
+  verb->add_option("target", arguments->target, "Folder to write")->required();
+  verb->add_option("--quant", arguments->quant,
+                   "q4_k_m (default), q4_k, q6_k, q8_0, f16, bf16 or f32. Named, it also applies to matrices that the "
+                   "checkpoint asks to keep");
+  verb->add_option("--shard-size", options.shard_size, "Bytes of a shard, or 16M, 1G (default 64M)")
+      ->transform(CLI::AsSizeValue(false));
+  verb->add_option("--threads", options.threads, "Threads (default: one a core)")->check(CLI::Range(1, 1024));
+  verb->add_option("--id", options.id, "Name of the model (default: the target's)");
+  verb->add_option("--family", arguments->family, "A family file instead of those built in")->check(CLI::ExistingFile);
+  verb->add_option("--ignore-key", arguments->ignored_keys, "A key of config.json that changes nothing (repeatable)");
+  verb->add_flag("--no-tokenizer", options.no_tokenizer, "Go on where tokenizer.json is missing");
+  verb->add_flag("--force", options.replace, "Replace an artefact that is already there");
+  verb->add_flag("--json", arguments->json, "Print one JSON object");
+  verb->footer("Example:\n  doppler convert ~/models/gemma-3-1b-it ~/models/gemma-3-1b-q4 --quant q4_k_m");
+  verb->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace doppler
