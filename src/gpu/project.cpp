@@ -1,0 +1,131 @@
+#include "gpu/project.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "gpu/wgsl/project.h"
+#include "gpu/wgsl/project_norm.h"
+
+namespace doppler::gpu {
+namespace {
+
+constexpr uint64_t kThreads = 256;
+constexpr uint64_t kEnoughWorkgroups = 256;  // two for every multiprocessor of a large GPU
+
+uint64_t pieces_of(uint64_t cols) { return std::max<uint32_t>(1, div_up(cols, kPiece)); }
+
+bool is_quantised(DType type) { return type == DType::kQ4_K || type == DType::kQ6_K || type == DType::kQ8_0; }
+
+// Bytes of workgroup memory that x takes (lib/x.*.wgsl), with room for the sums.
+uint64_t x_bytes(uint64_t pieces, bool int8) { return pieces * (128 + (int8 ? 48 : 0)); }
+
+struct Tiles {
+  uint64_t lanes, groups, rows, split;
+};
+
+Tiles tiles_for(const MatvecShape& shape, const Finish& finish) {
+  const uint64_t pieces = pieces_of(shape.cols);
+  Tiles t{div_up(pieces, div_up(pieces, kThreads)), 1, 1, 1};
+  t.groups = std::max<uint64_t>(1, kThreads / t.lanes);
+  while (t.groups > 2 && shape.rows / t.groups < kEnoughWorkgroups) t.groups /= 2;
+  for (const uint64_t rows : {2u, 4u, 8u}) {
+    if (shape.rows / (t.groups * rows) >= kEnoughWorkgroups) t.rows = rows;
+  }
+  if (finish.activation && t.groups * t.rows % 2 != 0) t.rows = 2;  // gate and up of one output in one workgroup
+  while (t.split * 2 * t.rows <= t.lanes && t.split * t.split < t.lanes) t.split *= 2;
+  return t;
+}
+
+// The fields that project.wgsl and project_norm.wgsl share.
+template <class Params>
+Params common_params(const Weight& weight, const WeightPart& part, const Finish& finish) {
+  Params p{};
+  p.cols = static_cast<uint32_t>(weight.cols);
+  p.pieces = static_cast<uint32_t>(pieces_of(static_cast<uint64_t>(weight.cols)));
+  p.stride = static_cast<uint32_t>(weight.stride / 16);
+  p.rows = static_cast<uint32_t>(part.rows);
+  p.first_row = finish.first_row + static_cast<uint32_t>(part.first_row);
+  p.bias = finish.bias.buffer ? 1u : 0u;
+  p.softcap = finish.softcap;
+  return p;
+}
+
+struct Prepared {
+  Variant variant;
+  uint64_t rows_per_workgroup;
+};
+
+Prepared prepare(const Capabilities& capabilities, const Weight& weight, const Finish& finish) {
+  const MatvecShape shape{weight.dtype, static_cast<uint64_t>(weight.rows), static_cast<uint64_t>(weight.cols)};
+  const Tiles tiles = tiles_for(shape, finish);
+  return {choose_project(capabilities, shape, finish), tiles.groups * tiles.rows};
+}
+
+}  // namespace
+
+bool can_project(const Capabilities& capabilities, const MatvecShape& shape) {
+  // The sums and the norm's scratch take at most a few KiB beside x.
+  const uint64_t most = capabilities.limits.workgroup_bytes;
+  const bool int8 = capabilities.int8_dot && is_quantised(shape.dtype);
+  return shape.cols % 4 == 0 && x_bytes(pieces_of(shape.cols), int8) + 12 * 1024 <= most;
+}
+
+Variant choose_project(const Capabilities& capabilities, const MatvecShape& shape, const Finish& finish) {
+  const bool int8 = capabilities.int8_dot && is_quantised(shape.dtype);
+  const Tiles t = tiles_for(shape, finish);
+  const std::string dtype(kernel_name(shape.dtype));
+  double glu = 0;
+  if (finish.activation) {
+    if (*finish.activation == Activation::kClampedSwiglu) {
+      fail({ErrorCode::kInternal, "this activation is not fused", "project", "", "", ""});
+    }
+    glu = *finish.activation == Activation::kGeluTanh ? 1 : 2;
+  }
+  return {{{"weights", dtype}, {"x", int8 ? "int8" : "float"}, {"int_dots", int8 ? dtype : "none"}},
+          {{"lanes", static_cast<double>(t.lanes)},
+           {"groups", static_cast<double>(t.groups)},
+           {"rows", static_cast<double>(t.rows)},
+           {"split", static_cast<double>(t.split)},
+           {"glu", glu},
+           {"most_pieces", static_cast<double>(pieces_of(shape.cols))}}};
+}
+
+void record_project(Recording& recording, const std::string& step, const Weight& weight, const BoundBuffer& x,
+                    const Finish& finish, const BoundBuffer& y) {
+  const Capabilities& capabilities = recording.device().capabilities();
+  const Prepared prepared = prepare(capabilities, weight, finish);
+  for (const WeightPart& part : weight.parts) {
+    recording.dispatch<wgsl::Project>(
+        step, prepared.variant, common_params<wgsl::Project::Params>(weight, part, finish),
+        {.x = x, .w = part.buffer, .w4 = part.buffer, .bias = finish.bias.buffer ? finish.bias : x, .y = y},
+        linear_grid(div_up(static_cast<uint64_t>(part.rows), prepared.rows_per_workgroup), capabilities.limits));
+  }
+}
+
+void record_project_norm(Recording& recording, const std::string& step, const Weight& weight, const ResidualNorm& input,
+                         const Finish& finish, const BoundBuffer& y) {
+  const Capabilities& capabilities = recording.device().capabilities();
+  const Prepared prepared = prepare(capabilities, weight, finish);
+  bool store = input.keep;
+  for (const WeightPart& part : weight.parts) {
+    auto params = common_params<wgsl::ProjectNorm::Params>(weight, part, finish);
+    params.eps = input.eps;
+    params.offset = input.offset;
+    params.branch = !input.branch.buffer ? 0u : input.branch_norm ? 2u : 1u;
+    params.store = store ? 1u : 0u;
+    recording.dispatch<wgsl::ProjectNorm>(
+        step, prepared.variant, params,
+        {.x = input.x,
+         .branch = input.branch.buffer ? input.branch : input.x,
+         .norms = input.norms,
+         .w = part.buffer,
+         .w4 = part.buffer,
+         .bias = finish.bias.buffer ? finish.bias : input.x,
+         .y = y,
+         .r = input.r},
+        linear_grid(div_up(static_cast<uint64_t>(part.rows), prepared.rows_per_workgroup), capabilities.limits));
+    store = false;  // once is enough
+  }
+}
+
+}  // namespace doppler::gpu

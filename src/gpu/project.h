@@ -1,0 +1,42 @@
+// The projections of decode: one token's W · x with what comes before and after it in the same dispatch. Made for
+// latency; a prefill of many tokens belongs to matmul.h.
+#pragma once
+
+#include <optional>
+
+#include "gpu/matvec.h"
+#include "gpu/recording.h"
+#include "gpu/weight.h"
+#include "model/plan.h"
+
+namespace doppler::gpu {
+
+// What happens to W · x before it is stored.
+struct Finish {
+  BoundBuffer bias;                      // f32 [rows of W], or none
+  float softcap = 0;                     // 0: none
+  std::optional<Activation> activation;  // rows 2r and 2r + 1 are gate and up: a(gate) · up is stored as row r
+  uint32_t first_row = 0;                // where in y the first row of W lands
+};
+
+// r = x (+ branch, or + its norm), kept for later; W · norm(r) is what this projection computes.
+struct ResidualNorm {
+  BoundBuffer x, branch;     // f32 [cols]; branch may be none
+  BoundBuffer norms;         // f32 [cols] weights of the norm of r; then [cols] of the branch's norm, if it has one
+  bool branch_norm = false;  // norm(branch) is added, not branch
+  BoundBuffer r;             // f32 [cols]: where r goes
+  bool keep = true;          // false: r is not stored; the buffer must be there all the same
+  float eps = 0, offset = 0;
+};
+
+// Can these kernels do it on this device? If not, the unfused steps must.
+bool can_project(const Capabilities& capabilities, const MatvecShape& shape);
+
+Variant choose_project(const Capabilities& capabilities, const MatvecShape& shape, const Finish& finish);
+
+void record_project(Recording& recording, const std::string& step, const Weight& weight, const BoundBuffer& x,
+                    const Finish& finish, const BoundBuffer& y);
+void record_project_norm(Recording& recording, const std::string& step, const Weight& weight, const ResidualNorm& input,
+                         const Finish& finish, const BoundBuffer& y);
+
+}  // namespace doppler::gpu
