@@ -1,11 +1,6 @@
 # The WebGPU backend: kernels are read at build time by gen_kernels, which writes the C++ that mirrors them.
 #   -DDAWN_SDK=DIR     use DIR/include/webgpu/webgpu.h in place of src/gpu/webgpu_c.h
-#   DOPPLER_GPU=OFF    leave the backend out
-option(DOPPLER_GPU "Build the WebGPU backend" ON)
 set(DAWN_SDK "" CACHE PATH "A Dawn SDK whose header is used in place of the built-in declarations")
-if(NOT DOPPLER_GPU)
-  return()
-endif()
 
 add_executable(gen_kernels ${CMAKE_SOURCE_DIR}/tools/gen_kernels.cpp)
 

@@ -1,0 +1,80 @@
+// `doppler test correctness`: every kernel on this machine's device against the truth.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "cli/verbs.h"
+#include "gpu/cases/kernel_cases.h"
+
+namespace doppler {
+namespace {
+
+struct CorrectnessArguments {
+  std::string filter;
+  int device = -1;
+  bool plain = false, unchecked = false, json = false, verbose = false;
+};
+
+void run_correctness(const CorrectnessArguments& arguments) {
+  gpu::Device device({.adapter = arguments.device, .unchecked = arguments.unchecked, .plain = arguments.plain});
+  Json results = Json::array();
+  int passed = 0, failed = 0;
+  double worst = 0;
+  if (!arguments.json) fmt::print("{} ({})\n", device.info().name, device.info().type);
+  for (const gpu::KernelCase& c : gpu::kernel_cases()) {
+    const std::string name = c.op + " " + c.name;
+    if (c.measure || name.find(arguments.filter) == std::string::npos) continue;
+    const gpu::CheckResult r = gpu::check_case(device, c);
+    (r.pass ? passed : failed)++;
+    worst = std::max(worst, r.ratio);
+    if (arguments.json) {
+      results.push_back({{"op", c.op},
+                         {"case", c.name},
+                         {"variant", r.variants},
+                         {"pass", r.pass},
+                         {"element", r.worst},
+                         {"got", r.got},
+                         {"expected", r.expected},
+                         {"bound", r.bound},
+                         {"errorOfBound", r.ratio}});
+    } else if (!r.pass || arguments.verbose) {
+      fmt::print("{}  {:<48} {:6.3f} of its bound at element {}: {:.9g}, expected {:.9g} ± {:.2g}  [{}]\n",
+                 r.pass ? "pass" : "FAIL", name, r.ratio, r.worst, r.got, r.expected, r.bound, r.variants);
+    }
+  }
+  if (passed + failed == 0) {
+    fail({ErrorCode::kUsage, "no case matches", "--filter", "", arguments.filter,
+          "leave --filter out to see all cases"});
+  }
+  if (arguments.json) {
+    fmt::print(
+        "{}\n",
+        Json{{"device", device.info().name}, {"passed", passed}, {"failed", failed}, {"cases", results}}.dump(1));
+  } else {
+    fmt::print("{} cases passed, {} failed; worst error {:.3f} of its bound\n", passed, failed, worst);
+  }
+  if (failed != 0) throw Faulty{};
+}
+
+}  // namespace
+
+void add_test(CLI::App& app) {
+  CLI::App* test = app.add_subcommand("test", "Check that this machine computes what it should");
+  test->require_subcommand(1);
+  auto arguments = std::make_shared<CorrectnessArguments>();
+  CLI::App* correctness = test->add_subcommand("correctness", "Every GPU kernel against the truth");
+  correctness->add_option("--filter", arguments->filter, "Only cases whose name holds this text, such as q4_k");
+  correctness->add_option("--device", arguments->device, "Which GPU, as `doppler devices` numbers them");
+  correctness->add_flag("--plain", arguments->plain, "Without subgroups and other optional features");
+  correctness->add_flag("--unchecked", arguments->unchecked, "Without bounds checks in kernels, as fast runs use them");
+  correctness->add_flag("-v,--verbose", arguments->verbose, "Print the cases that pass, too");
+  correctness->add_flag("--json", arguments->json, "Print one JSON object");
+  correctness->footer("Example:\n  doppler test correctness --filter matvec -v");
+  correctness->callback([arguments] { run_correctness(*arguments); });
+}
+
+}  // namespace doppler
