@@ -10,8 +10,11 @@
 namespace doppler::gpu {
 namespace {
 
-constexpr uint64_t kThreads = 256;            // every device allows as many
-constexpr uint64_t kEnoughWorkgroups = 1024;  // to fill a large GPU several times over
+constexpr uint64_t kThreads = 256;           // every device allows as many
+constexpr uint64_t kSharedBytes = 16384;     // every device allows as much workgroup memory
+constexpr uint64_t kEnoughWorkgroups = 256;  // about two for every multiprocessor of a large GPU
+
+bool is_quantised(DType type) { return type == DType::kQ4_K || type == DType::kQ6_K || type == DType::kQ8_0; }
 
 uint32_t constant(const Variant& variant, std::string_view name) {
   for (const auto& [key, value] : variant.constants) {
@@ -22,19 +25,23 @@ uint32_t constant(const Variant& variant, std::string_view name) {
 
 }  // namespace
 
-Variant choose_matvec(const Capabilities&, const MatvecShape& shape) {
+Variant choose_matvec(const Capabilities& capabilities, const MatvecShape& shape) {
   const uint64_t pieces = std::max<uint32_t>(1, div_up(shape.cols, kPiece));
   const uint64_t turns = div_up(pieces, kThreads);
   const uint64_t lanes = div_up(pieces, turns);
   // Teams side by side fill the workgroup; a matrix of few rows is better spread over more workgroups.
   uint64_t groups = std::max<uint64_t>(1, kThreads / lanes);
-  while (groups > 1 && shape.rows / groups < kEnoughWorkgroups / 2) groups /= 2;
+  while (groups > 1 && shape.rows / groups < kEnoughWorkgroups) groups /= 2;
   // Going down several rows reuses x and keeps more loads in flight, as long as enough workgroups remain.
-  uint64_t rows = 8;
-  while (rows > 1 && shape.rows / (groups * rows) < kEnoughWorkgroups) rows /= 2;
+  uint64_t rows = 16;
+  while (rows > 1 && (shape.rows / (groups * rows) < kEnoughWorkgroups || 8 * lanes * groups * rows > kSharedBytes)) {
+    rows /= 2;
+  }
   uint64_t split = 1;
-  while (split * 2 * groups * rows <= lanes * groups && split * split < lanes) split *= 2;
-  return {{{"weights", std::string(kernel_name(shape.dtype))}},
+  while (split * 2 * rows <= lanes && split * split < lanes) split *= 2;
+  const bool int8 = !shape.exact && capabilities.int8_dot && is_quantised(shape.dtype);
+  const std::string dtype(kernel_name(shape.dtype));
+  return {{{"weights", dtype}, {"matvec_x", int8 ? "int8" : "float"}, {"int_dots", int8 ? dtype : "none"}},
           {{"lanes", static_cast<double>(lanes)},
            {"groups", static_cast<double>(groups)},
            {"rows", static_cast<double>(rows)},
@@ -55,16 +62,20 @@ void record_matvec(Recording& recording, const std::string& step, const Variant&
   for (const WeightPart& part : weight.parts) {
     Grid grid = linear_grid(div_up(static_cast<uint64_t>(part.rows), rows_per_workgroup), limits);
     grid.z = columns;
-    recording.dispatch<wgsl::Matvec>(
-        step, variant,
-        {.cols = static_cast<uint32_t>(weight.cols),
-         .pieces = div_up(static_cast<uint64_t>(weight.cols), kPiece),
-         .stride = static_cast<uint32_t>(weight.stride / 16),
-         .rows = static_cast<uint32_t>(part.rows),
-         .first_row = static_cast<uint32_t>(part.first_row),
-         .out_width = static_cast<uint32_t>(weight.rows),
-         .bias = bias.buffer ? 1u : 0u},
-        {.x = x, .w = part.buffer, .w4 = part.buffer, .bias = bias.buffer ? bias : x, .y = y}, grid);
+    recording.dispatch<wgsl::Matvec>(step, variant,
+                                     {.cols = static_cast<uint32_t>(weight.cols),
+                                      .pieces = div_up(static_cast<uint64_t>(weight.cols), kPiece),
+                                      .stride = static_cast<uint32_t>(weight.stride / 16),
+                                      .rows = static_cast<uint32_t>(part.rows),
+                                      .first_row = static_cast<uint32_t>(part.first_row),
+                                      .out_width = static_cast<uint32_t>(weight.rows),
+                                      .bias = bias.buffer ? 1u : 0u},
+                                     {.x = x,
+                                      .w = part.bound(weight.stride),
+                                      .w4 = part.bound(weight.stride),
+                                      .bias = bias.buffer ? bias : x,
+                                      .y = y},
+                                     grid);
   }
 }
 

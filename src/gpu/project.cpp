@@ -97,7 +97,7 @@ void record_project(Recording& recording, const std::string& step, const Weight&
   for (const WeightPart& part : weight.parts) {
     recording.dispatch<wgsl::Project>(
         step, prepared.variant, common_params<wgsl::Project::Params>(weight, part, finish),
-        {.x = x, .w = part.buffer, .w4 = part.buffer, .bias = finish.bias.buffer ? finish.bias : x, .y = y},
+        {.x = x, .w = part.bound(weight.stride), .w4 = part.bound(weight.stride), .bias = finish.bias.buffer ? finish.bias : x, .y = y},
         linear_grid(div_up(static_cast<uint64_t>(part.rows), prepared.rows_per_workgroup), capabilities.limits));
   }
 }
@@ -118,8 +118,8 @@ void record_project_norm(Recording& recording, const std::string& step, const We
         {.x = input.x,
          .branch = input.branch.buffer ? input.branch : input.x,
          .norms = input.norms,
-         .w = part.buffer,
-         .w4 = part.buffer,
+         .w = part.bound(weight.stride),
+         .w4 = part.bound(weight.stride),
          .bias = finish.bias.buffer ? finish.bias : input.x,
          .y = y,
          .r = input.r},

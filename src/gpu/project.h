@@ -15,7 +15,7 @@ namespace doppler::gpu {
 struct Finish {
   BoundBuffer bias;                      // f32 [rows of W], or none
   float softcap = 0;                     // 0: none
-  std::optional<Activation> activation;  // rows 2r and 2r + 1 are gate and up: a(gate) · up is stored as row r
+  std::optional<Activation> activation;  // W is gate over up (upload_joined): a(gate) · up is stored
   uint32_t first_row = 0;                // where in y the first row of W lands
 };
 

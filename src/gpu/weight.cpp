@@ -9,44 +9,87 @@
 
 namespace doppler::gpu {
 namespace {
-constexpr size_t kUploadBytes = 4u << 20;
-}
 
-Weight upload_weight(Device& device, const Tensor& tensor, uint64_t most_part_bytes) {
+constexpr size_t kUploadBytes = 4u << 20;
+
+// An empty weight with the tensor's measures.
+Weight describe(const Tensor& tensor) {
   Weight weight;
   weight.name = tensor.name;
   weight.dtype = tensor.dtype;
   weight.rows = tensor.rows();
   weight.cols = tensor.cols();
   weight.stride = packed_row_bytes(tensor.dtype, static_cast<size_t>(tensor.cols()));
+  return weight;
+}
 
-  const Limits& limits = device.capabilities().limits;
-  uint64_t most = std::min(limits.max_binding_bytes, limits.max_buffer_bytes);
+// Packs rows first … first + part.rows - 1 of the tensor into the part's place, a few MiB at a time.
+void upload_rows(Device& device, const Tensor& tensor, int64_t first, size_t stride, const WeightPart& part) {
+  const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(kUploadBytes / stride));
+  std::vector<std::byte> packed(static_cast<size_t>(std::min(step, part.rows)) * stride);
+  for (int64_t done = 0; done < part.rows; done += step) {
+    const int64_t now = std::min(step, part.rows - done);
+    for (int64_t r = 0; r < now; ++r) {
+      pack_row(tensor.dtype, tensor.row(first + done + r), packed.data() + static_cast<size_t>(r) * stride,
+               static_cast<size_t>(tensor.cols()));
+    }
+    device.write(part.buffer, part.offset + static_cast<uint64_t>(done) * stride,
+                 std::span(packed).first(static_cast<size_t>(now) * stride));
+  }
+}
+
+uint64_t most_bytes(const Limits& limits) { return std::min(limits.max_binding_bytes, limits.max_buffer_bytes); }
+
+}  // namespace
+
+Weight upload_weight(Device& device, const Tensor& tensor, uint64_t most_part_bytes) {
+  Weight weight = describe(tensor);
+  uint64_t most = most_bytes(device.capabilities().limits);
   if (most_part_bytes != 0) most = std::min(most, most_part_bytes);
   const int64_t part_rows = static_cast<int64_t>(most / weight.stride);
   if (part_rows == 0) {
     fail({ErrorCode::kUnsupported, "one row of a weight is larger than this device can bind", tensor.name,
           fmt::format("up to {} bytes", most), fmt::format("{}", weight.stride), ""});
   }
-  const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(kUploadBytes / weight.stride));
-  std::vector<std::byte> packed(static_cast<size_t>(std::min(step, weight.rows)) * weight.stride);
   for (int64_t first = 0; first < weight.rows; first += part_rows) {
     WeightPart part;
     part.first_row = first;
     part.rows = std::min(part_rows, weight.rows - first);
     part.buffer = device.create_buffer(tensor.name, static_cast<uint64_t>(part.rows) * weight.stride);
-    for (int64_t done = 0; done < part.rows; done += step) {
-      const int64_t now = std::min(step, part.rows - done);
-      for (int64_t r = 0; r < now; ++r) {
-        pack_row(tensor.dtype, tensor.row(first + done + r), packed.data() + static_cast<size_t>(r) * weight.stride,
-                 static_cast<size_t>(weight.cols));
-      }
-      device.write(part.buffer, static_cast<uint64_t>(done) * weight.stride,
-                   std::span(packed).first(static_cast<size_t>(now) * weight.stride));
-    }
+    upload_rows(device, tensor, first, weight.stride, part);
     weight.parts.push_back(std::move(part));
   }
   return weight;
+}
+
+bool can_join(const Capabilities& capabilities, std::span<const Tensor* const> tensors) {
+  uint64_t bytes = 0;
+  for (const Tensor* tensor : tensors) {
+    if (tensor->dtype != tensors[0]->dtype || tensor->cols() != tensors[0]->cols()) return false;
+    if (bytes % capabilities.limits.storage_alignment != 0) return false;
+    bytes += describe(*tensor).bytes();
+  }
+  return bytes <= most_bytes(capabilities.limits);
+}
+
+JoinedWeight upload_joined(Device& device, std::span<const Tensor* const> tensors) {
+  JoinedWeight joined{describe(*tensors[0]), {}};
+  joined.all.rows = 0;
+  for (const Tensor* tensor : tensors) {
+    joined.all.rows += tensor->rows();
+    if (tensor != tensors[0]) joined.all.name += " + " + tensor->name;
+  }
+  const Buffer buffer = device.create_buffer(joined.all.name, joined.all.bytes());
+  joined.all.parts.push_back({buffer, 0, joined.all.rows, 0});
+  uint64_t offset = 0;
+  for (const Tensor* tensor : tensors) {
+    Weight view = describe(*tensor);
+    view.parts.push_back({buffer, 0, view.rows, offset});
+    upload_rows(device, *tensor, 0, view.stride, view.parts[0]);
+    offset += view.bytes();
+    joined.each.push_back(std::move(view));
+  }
+  return joined;
 }
 
 Buffer upload_vector(Device& device, const Tensor& tensor) {

@@ -11,7 +11,7 @@ override lanes: u32 = 32;   // threads along a row
 override groups: u32 = 1;   // teams of lanes
 override rows: u32 = 1;     // rows a thread: 1, 2 or a multiple of 4
 override split: u32 = 1;    // threads that add up one row's partial sums
-override glu: u32 = 0;      // 0: store; 1: gelu_tanh, 2: silu of row 2r times row 2r + 1, stored as row r
+override glu: u32 = 0;      // 0: store; 1: gelu_tanh, 2: silu of row r times row r + half, stored as row r
 
 var<workgroup> partial: array<f32, lanes * groups * rows>;  // [row][lane]
 var<workgroup> sums: array<f32, split * groups * rows>;     // [row][part]
@@ -21,9 +21,14 @@ var<private> raw1: Raw;
 var<private> raw2: Raw;
 var<private> raw3: Raw;
 
-// Rows past the end read the last row again; nothing is stored for them.
+// Rows past the end read the last row again; nothing is stored for them. With an activation, W is gate over up and
+// their rows are gone through in turn, so that both sums of an output meet in one workgroup.
 fn row_at(row: u32) -> u32 {
-  return min(row, params.rows - 1u) * params.stride;
+  let r = min(row, params.rows - 1u);
+  if (glu > 0u) {
+    return (r / 2u + (r & 1u) * (params.rows / 2u)) * params.stride;
+  }
+  return r * params.stride;
 }
 fn fetch(row: u32, piece: u32) {
   raw0 = load_raw(row_at(row), piece, params.pieces);
@@ -95,7 +100,7 @@ fn project(first: u32, thread: u32) {
   if (glu > 0u) {
     for (var i = thread * 2u; i + 1u < kept; i += lanes * groups * 2u) {
       if (first + i < params.rows) {
-        y[(params.first_row + first + i) / 2u] = activation(row_sum(i)) * row_sum(i + 1u);
+        y[params.first_row + (first + i) / 2u] = activation(row_sum(i)) * row_sum(i + 1u);
       }
     }
     return;
