@@ -10,8 +10,11 @@ namespace doppler::gpu {
 struct MatvecShape {
   DType dtype = DType::kF32;
   uint64_t rows = 0, cols = 0;  // of W
+  bool exact = false;           // keep x in float even where int8 would be faster (see kernels/lib/matvec_x.int8.wgsl)
 };
 
+// Quantised weights meet x as int8, one scale for 32 elements, where the device has packed dot products and `exact`
+// does not forbid it. All else is float arithmetic.
 Variant choose_matvec(const Capabilities& capabilities, const MatvecShape& shape);
 
 // x f32 [columns, W.cols]; bias f32 [W.rows] or none; y f32 [columns, W.rows].

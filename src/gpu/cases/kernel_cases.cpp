@@ -1,6 +1,7 @@
 #include "gpu/cases/kernel_cases.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "gpu/copy.h"
@@ -22,8 +23,14 @@ std::string variants_of(const Recording& recording) {
   return out;
 }
 
-double median_ns(Device& device, Recording& recording, int times) {
-  device.time_ns(recording, 1);  // warm
+// GPU time of one repetition, the median of five runs of `times`. A GPU that was idle runs at a fraction of its clock,
+// so it is kept busy for `warm_ms` first; software needs no such thing.
+double median_ns(Device& device, Recording& recording, int times, int warm_ms) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = Clock::now();
+  do {
+    device.time_ns(recording, times);
+  } while (!device.capabilities().software && Clock::now() - start < std::chrono::milliseconds(warm_ms));
   std::vector<double> runs;
   for (int i = 0; i < 5; ++i) runs.push_back(device.time_ns(recording, times) / times);
   std::sort(runs.begin(), runs.end());
@@ -101,7 +108,7 @@ MeasureResult measure_case(Device& device, const KernelCase& kernel_case) {
   // Enough repetitions for a few milliseconds on a GPU; once where the "GPU" is the CPU.
   const double once = device.time_ns(*prepared.recording, 1);
   const int times = std::clamp(static_cast<int>(3e6 / std::max(once, 1.0)), 1, 50);
-  result.ns = median_ns(device, *prepared.recording, times) / dispatches;
+  result.ns = median_ns(device, *prepared.recording, times, 30) / dispatches;
   return result;
 }
 
@@ -112,7 +119,7 @@ double measure_copy_bandwidth(Device& device) {
   Buffer from = device.create_buffer("copy source", bytes), to = device.create_buffer("copy target", bytes);
   Recording recording(device, "copy bandwidth");
   record_copy(recording, "copy", from, to, bytes);
-  return 2.0 * static_cast<double>(bytes) / median_ns(device, recording, capabilities.software ? 1 : 10);
+  return 2.0 * static_cast<double>(bytes) / median_ns(device, recording, capabilities.software ? 1 : 10, 500);
 }
 
 }  // namespace doppler::gpu

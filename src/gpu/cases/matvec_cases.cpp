@@ -16,11 +16,24 @@ struct MatvecCase {
   bool bias = false;
   uint64_t most_part_bytes = 0;
   std::vector<std::pair<std::string, double>> constants = {};  // other than the choice: lanes, groups, rows, split
+  bool exact = false;
 };
 
 // The kernel's sum has at most this many roundings on the way of one term: 8 products and sums in a quad and its piece,
 // the scale, the turns over the pieces, the lanes of a row, ggml's own decoding.
 double roundings(const MatvecCase& c) { return 32 + std::ceil(static_cast<double>(c.cols) / 32); }
+
+// For every element of x [columns, cols], the step of its piece of 32 as int8.
+std::vector<double> int8_steps(const std::vector<float>& x, size_t cols) {
+  std::vector<double> steps(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const size_t row = i / cols * cols, first = row + (i - row) / 32 * 32, end = std::min(first + 32, row + cols);
+    double most = 0;
+    for (size_t j = first; j < end; ++j) most = std::max(most, std::abs(static_cast<double>(x[j])));
+    steps[i] = most / 127;
+  }
+  return steps;
+}
 
 PreparedCase prepare_check(Device& device, const MatvecCase& c) {
   const RandomMatrix matrix(c.dtype, c.rows, c.cols, static_cast<uint64_t>(c.rows * 31 + c.cols));
@@ -34,8 +47,9 @@ PreparedCase prepare_check(Device& device, const MatvecCase& c) {
   // Garbage after x shows a kernel that reads past its end.
   std::vector<float> padded = x;
   padded.resize((x.size() + 3) / 4 * 4, NAN);
-  Variant variant =
-      choose_matvec(device.capabilities(), {c.dtype, static_cast<uint64_t>(c.rows), static_cast<uint64_t>(c.cols)});
+  Variant variant = choose_matvec(
+      device.capabilities(), {c.dtype, static_cast<uint64_t>(c.rows), static_cast<uint64_t>(c.cols), c.exact});
+  const bool int8 = variant.name().find("matvec_x=int8") != std::string::npos;
   for (const auto& [name, value] : c.constants) {
     for (auto& [known, chosen] : variant.constants) {
       if (known == name) chosen = value;
@@ -43,18 +57,21 @@ PreparedCase prepare_check(Device& device, const MatvecCase& c) {
   }
   record_matvec(*p.recording, "matvec", variant, weight, upload_floats(device, "x", padded),
                 c.bias ? BoundBuffer(upload_floats(device, "bias", bias)) : BoundBuffer(), p.out, c.columns);
+  const std::vector<double> steps = int8_steps(x, cols);
   for (uint32_t column = 0; column < c.columns; ++column) {
     for (size_t r = 0; r < rows; ++r) {
       const std::vector<float> w = matrix.row(static_cast<int64_t>(r));
       const std::vector<double> magnitudes = matrix.magnitudes(static_cast<int64_t>(r));
-      double sum = c.bias ? static_cast<double>(bias[r]) : 0, magnitude = std::abs(sum);
+      double sum = c.bias ? static_cast<double>(bias[r]) : 0, magnitude = std::abs(sum), quantisation = 0;
       for (size_t i = 0; i < cols; ++i) {
         const double v = static_cast<double>(x[column * cols + i]);
         sum += static_cast<double>(w[i]) * v;
         magnitude += magnitudes[i] * std::abs(v);
+        // x as int8: off by at most half a step (and the roundings of the step), a step being max|piece| / 127.
+        if (int8) quantisation += std::abs(static_cast<double>(w[i])) * steps[column * cols + i] * 0.50001;
       }
       p.expected.push_back(sum);
-      p.bound.push_back(roundings(c) * 0x1p-24 * magnitude);
+      p.bound.push_back(roundings(c) * 0x1p-24 * magnitude + quantisation);
     }
   }
   return p;
@@ -103,6 +120,9 @@ void append_matvec_cases(std::vector<KernelCase>& cases) {
       for (int64_t cols : {1, 31, 32, 255, 256, 257, 6912}) add({dtype, 19, cols}, "");
     }
     add({dtype, 1, 1152}, "");
+    if (dtype == DType::kQ8_0 || dtype == DType::kQ4_K || dtype == DType::kQ6_K) {
+      for (int64_t cols : {33, 320, 1152}) add({dtype, 19, cols, 1, false, 0, {}, true}, " exact");
+    }
     add({dtype, 2061, 64}, "");
     add({dtype, 3, 8448}, " several turns");
     add({dtype, 33, 320, 1, true}, " bias");

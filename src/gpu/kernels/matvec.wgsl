@@ -7,6 +7,8 @@
 // use: index
 // use: bytes
 // use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k
+// use: matvec_x = float | int8
+// use: int_dots = none | q8_0 | q4_k | q6_k
 
 override lanes: u32 = 32;   // threads along a row
 override groups: u32 = 1;   // teams of lanes
@@ -58,10 +60,6 @@ fn x_piece(column: u32, piece: u32) -> Piece {
                x_quad(column, at + 16u), x_quad(column, at + 20u), x_quad(column, at + 24u), x_quad(column, at + 28u));
 }
 
-fn total(v: vec4<f32>) -> f32 {
-  return (v.x + v.y) + (v.z + v.w);
-}
-
 @compute @workgroup_size(lanes * groups)
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,
         @builtin(local_invocation_index) thread: u32) {
@@ -75,9 +73,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     partial[(i * groups + group) * lanes + lane] = 0.0;
   }
   for (var piece = lane; piece < params.pieces; piece += lanes) {
-    let v = x_piece(column, piece);
-    let low = total((v.a + v.b) + (v.c + v.d));
-    let high = total((v.e + v.f) + (v.g + v.h));
+    let held = hold(x_piece(column, piece));
     // Rows past the end read the last row again; nothing is stored for them.
     if (rows % 4u == 0u) {
       for (var i = 0u; i < rows; i += 4u) {
@@ -87,20 +83,20 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
         let raw2 = load_raw(min(r + 2u * groups, last) * params.stride, piece, params.pieces);
         let raw3 = load_raw(min(r + 3u * groups, last) * params.stride, piece, params.pieces);
         let at = (i * groups + group) * lanes + lane;
-        partial[at] += raw_dot(raw0, piece, v, low, high);
-        partial[at + groups * lanes] += raw_dot(raw1, piece, v, low, high);
-        partial[at + 2u * groups * lanes] += raw_dot(raw2, piece, v, low, high);
-        partial[at + 3u * groups * lanes] += raw_dot(raw3, piece, v, low, high);
+        partial[at] += held_dot(raw0, piece, held);
+        partial[at + groups * lanes] += held_dot(raw1, piece, held);
+        partial[at + 2u * groups * lanes] += held_dot(raw2, piece, held);
+        partial[at + 3u * groups * lanes] += held_dot(raw3, piece, held);
       }
     } else if (rows == 2u) {
       let r = first + group;
       let raw0 = load_raw(min(r, last) * params.stride, piece, params.pieces);
       let raw1 = load_raw(min(r + groups, last) * params.stride, piece, params.pieces);
-      partial[group * lanes + lane] += raw_dot(raw0, piece, v, low, high);
-      partial[(groups + group) * lanes + lane] += raw_dot(raw1, piece, v, low, high);
+      partial[group * lanes + lane] += held_dot(raw0, piece, held);
+      partial[(groups + group) * lanes + lane] += held_dot(raw1, piece, held);
     } else {
       let raw = load_raw(min(first + group, last) * params.stride, piece, params.pieces);
-      partial[group * lanes + lane] += raw_dot(raw, piece, v, low, high);
+      partial[group * lanes + lane] += held_dot(raw, piece, held);
     }
   }
   workgroupBarrier();
