@@ -1,0 +1,29 @@
+// What a template may spend. A template comes from a file that somebody else wrote: it must not be able to run for
+// ever, fill the memory or overrun the stack, in the native program as little as in a browser page.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace doppler::jinja {
+
+// Of one rendering. The defaults are far above what a conversation of a million tokens needs.
+struct Limits {
+  uint64_t steps = 50'000'000;           // expressions and statements evaluated, plus a share for every byte touched
+  uint64_t memory_bytes = 256ull << 20;  // values alive at one time, the conversation included
+  uint64_t output_bytes = 64ull << 20;   // the rendered text
+  int depth = 600;                       // nested evaluations: macros calling macros, lists within lists
+};
+
+// Of the template's own text.
+constexpr size_t kMaxSourceBytes = 1u << 20;
+constexpr int kMaxNesting = 150;  // brackets in brackets, operators in a chain, blocks in blocks
+constexpr size_t kMaxNamedArguments = 255;
+
+// The longest range(), as in jinja2's sandbox.
+constexpr int64_t kMaxRange = 100'000;
+
+// A step's worth of copying or comparing.
+constexpr uint64_t kBytesPerStep = 64;
+
+}  // namespace doppler::jinja
