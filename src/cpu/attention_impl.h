@@ -1,0 +1,183 @@
+// One pass of flash attention: a few tiles of 16 keys against a tile of query rows, with the softmax kept running
+// so that no score outlives the pass. Written once over the vector of the including file (needs row_ops_impl.h).
+namespace doppler::cpu::DOPPLER_ISA {
+namespace {
+
+constexpr int kVectors = kKeyTile / kLanes;                // of one key tile
+constexpr int kScoreTiles = kLanes == 16 ? 2 : 1;          // tiles scored together
+constexpr int kScoreRows = kLanes == 16 ? 8 : 4;           // rows scored together
+constexpr int kScorePitch = kKeyTile * kKeyTilesAtOnce;    // scores [rows][kScorePitch]
+constexpr int kMixRows = 4;                                // rows mixed together
+constexpr int kMixVectors = kLanes == 16 ? 4 : 2;          // value vectors mixed together
+
+template <bool Whole>
+inline Vf load_keys(const KeyTile& tile, int d, int v) {
+  const uint16_t* p = tile.keys + static_cast<size_t>(d) * static_cast<size_t>(tile.pitch) + v * kLanes;
+  if constexpr (Whole) return load_f16(p);
+  const int left = tile.pitch - v * kLanes;
+  return load_f16_n(p, left < 0 ? 0 : left < kLanes ? left : kLanes);
+}
+
+// scores[r][t][key] = query r · key, for R rows and T tiles.
+template <int R, int T, bool Whole>
+void score(const float* queries, int dim, const KeyTile* tiles, float* scores) {
+  Vf sum[R][T * kVectors];
+  for (int r = 0; r < R; ++r) {
+    for (int v = 0; v < T * kVectors; ++v) sum[r][v] = zero();
+  }
+  for (int d = 0; d < dim; ++d) {
+    Vf keys[T * kVectors];
+#pragma GCC unroll 4
+    for (int t = 0; t < T; ++t) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) keys[t * kVectors + v] = load_keys<Whole>(tiles[t], d, v);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const Vf q = set1(queries[r * dim + d]);
+#pragma GCC unroll 4
+      for (int v = 0; v < T * kVectors; ++v) sum[r][v] = fma(q, keys[v], sum[r][v]);
+    }
+  }
+  for (int r = 0; r < R; ++r) {
+    for (int v = 0; v < T * kVectors; ++v) store(scores + r * kScorePitch + v * kLanes, sum[r][v]);
+  }
+}
+
+// As many rows as fit in groups of R, from row `r` on; returns the first row left over.
+template <int R, int T, bool Whole>
+int score_groups(const QueryTile& q, const KeyTile* tiles, float* scores, int r) {
+  for (; r + R <= q.rows; r += R) {
+    score<R, T, Whole>(q.queries + static_cast<size_t>(r) * static_cast<size_t>(q.dim), q.dim, tiles,
+                       scores + r * kScorePitch);
+  }
+  return r;
+}
+
+template <int T, bool Whole>
+void score_rows(const QueryTile& q, const KeyTile* tiles, float* scores) {
+  int r = score_groups<kScoreRows, T, Whole>(q, tiles, scores, 0);
+  r = score_groups<4, T, Whole>(q, tiles, scores, r);
+  r = score_groups<2, T, Whole>(q, tiles, scores, r);
+  score_groups<1, T, Whole>(q, tiles, scores, r);
+}
+
+// Turns a row of scores into weights; returns what the row's mixture so far must be multiplied by.
+inline float weigh(const QueryTile& q, int row, const KeyTile* tiles, int count, const SoftmaxState& state,
+                   float* scores) {
+  constexpr int kMost = kKeyTilesAtOnce * kVectors;
+  Vf s[kMost];
+  Vm seen[kMost];
+  bool some = false;
+  Vf most = set1(-3e38f);
+  for (int i = 0; i < count * kVectors; ++i) {
+    const int32_t* positions = tiles[i / kVectors].positions + (i % kVectors) * kLanes;
+    seen[i] = between(positions, q.first[row], q.last[row]);
+    s[i] = load(scores + i * kLanes);
+    if (q.softcap > 0) s[i] = mul(set1(q.softcap), vtanh(mul(s[i], set1(1.0f / q.softcap))));
+    some |= any(seen[i]);
+    most = select(seen[i], max(most, s[i]), most);
+  }
+  if (!some) {
+    for (int i = 0; i < count * kVectors; ++i) store(scores + i * kLanes, zero());
+    return 1.0f;
+  }
+  const float before = state.highest[row];
+  const float here = max_lanes(most);
+  const float highest = here > before ? here : before;
+  const Vf top = set1(highest);
+  Vf total = zero();
+  for (int i = 0; i < count * kVectors; ++i) {
+    const Vf weight = select(seen[i], vexp(sub(s[i], top)), zero());
+    total = add(total, weight);
+    store(scores + i * kLanes, weight);
+  }
+  float keep = 1.0f;
+  if (highest != before) {
+    float lanes[kLanes];
+    store(lanes, vexp(set1(before - highest)));
+    keep = lanes[0];
+  }
+  state.highest[row] = highest;
+  state.total[row] = state.total[row] * keep + sum_lanes(total);
+  return keep;
+}
+
+// mixed[r] = mixed[r] · keep[r] + Σ weight · value over R rows and V vectors of columns; the last may be partial.
+template <int R, int V>
+void mix(const KeyTile* tiles, int count, const float* weights, const float* keep, float* mixed, int dim, int column,
+         int last_lanes) {
+  const auto lanes_of = [&](int v) { return v == V - 1 ? last_lanes : kLanes; };
+  Vf sum[R][V];
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) {
+      sum[r][v] = mul(set1(keep[r]), load_part(mixed + r * dim + column + v * kLanes, lanes_of(v)));
+    }
+  }
+  for (int t = 0; t < count; ++t) {
+    for (int j = 0; j < tiles[t].pitch; ++j) {
+      const uint16_t* row = tiles[t].values + static_cast<size_t>(j) * static_cast<size_t>(dim) + column;
+      Vf value[V];
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) {
+        value[v] = v == V - 1 && last_lanes < kLanes ? load_f16_n(row + v * kLanes, last_lanes)
+                                                     : load_f16(row + v * kLanes);
+      }
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) {
+        const Vf w = set1(weights[r * kScorePitch + t * kKeyTile + j]);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) sum[r][v] = fma(w, value[v], sum[r][v]);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) store_part(mixed + r * dim + column + v * kLanes, sum[r][v], lanes_of(v));
+  }
+}
+
+template <int R>
+void mix_rows(const KeyTile* tiles, int count, const float* weights, const float* keep, float* mixed, int dim) {
+  int column = 0;
+  for (; column + kMixVectors * kLanes <= dim; column += kMixVectors * kLanes) {
+    mix<R, kMixVectors>(tiles, count, weights, keep, mixed, dim, column, kLanes);
+  }
+  for (; column < dim; column += kLanes) {
+    const int left = dim - column;
+    mix<R, 1>(tiles, count, weights, keep, mixed, dim, column, left < kLanes ? left : kLanes);
+  }
+}
+
+// scratch: rows · (kScorePitch + 1) floats.
+void attend(const QueryTile& q, const KeyTile* tiles, int count, const SoftmaxState& state, float* scratch) {
+  float* scores = scratch;
+  float* keep = scratch + static_cast<size_t>(q.rows) * kScorePitch;
+  bool whole = true;
+  for (int t = 0; t < count; ++t) whole &= tiles[t].pitch == kKeyTile;
+  int t = 0;
+  if (whole) {
+    for (; t + kScoreTiles <= count; t += kScoreTiles) {
+      score_rows<kScoreTiles, true>(q, tiles + t, scores + t * kKeyTile);
+    }
+    for (; t < count; ++t) score_rows<1, true>(q, tiles + t, scores + t * kKeyTile);
+  } else {
+    for (; t < count; ++t) score_rows<1, false>(q, tiles + t, scores + t * kKeyTile);
+  }
+  for (int r = 0; r < q.rows; ++r) keep[r] = weigh(q, r, tiles, count, state, scores + r * kScorePitch);
+  int r = 0;
+  const size_t dim = static_cast<size_t>(q.dim);
+  for (; r + kMixRows <= q.rows; r += kMixRows) {
+    mix_rows<kMixRows>(tiles, count, scores + r * kScorePitch, keep + r, state.mixed + static_cast<size_t>(r) * dim,
+                       q.dim);
+  }
+  for (; r < q.rows; ++r) {
+    mix_rows<1>(tiles, count, scores + r * kScorePitch, keep + r, state.mixed + static_cast<size_t>(r) * dim, q.dim);
+  }
+}
+
+}  // namespace
+}  // namespace doppler::cpu::DOPPLER_ISA

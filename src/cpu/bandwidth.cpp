@@ -1,0 +1,38 @@
+#include "cpu/bandwidth.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <vector>
+
+#include "cpu/isa.h"
+#include "cpu/memory.h"
+
+namespace doppler {
+
+double measure_read_bandwidth(ThreadPool& pool) {
+  constexpr size_t kBytes = size_t{512} << 20;
+  constexpr int kPasses = 7;
+  const cpu::Kernels& kernels = cpu::choose_kernels();
+  const cpu::Memory buffer(kBytes, "measuring the read bandwidth");
+  const auto part = [&](int index, int count) { return share(static_cast<long>(kBytes), index, count, 4096); };
+  std::atomic<uint64_t> sum{0};
+  pool.run([&](int index, int count) {  // zero pages are shared until written to
+    const Range r = part(index, count);
+    for (long i = r.begin; i < r.end; i += 64) buffer.data()[i] = static_cast<std::byte>(i >> 6);
+  });
+  std::vector<double> rates;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    const auto start = std::chrono::steady_clock::now();
+    pool.run([&](int index, int count) {
+      const Range r = part(index, count);
+      sum += kernels.stream(buffer.data() + r.begin, static_cast<size_t>(r.end - r.begin));
+    });
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    rates.push_back(static_cast<double>(kBytes) / seconds / 1e9);
+  }
+  std::sort(rates.begin(), rates.end());
+  return rates[kPasses / 2];
+}
+
+}  // namespace doppler

@@ -1,0 +1,167 @@
+#include "cpu/cpu_executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/threads.h"
+#include "cpu/isa.h"
+#include "cpu/run.h"
+
+namespace doppler {
+namespace cpu {
+namespace {
+
+constexpr int kDefaultBlock = 512;  // tokens: a tile of weights is unpacked once for all of them
+
+int checked(int value, int least, const char* what) {
+  if (value < least) {
+    fail({ErrorCode::kUsage, fmt::format("{} is too small", what), "cpu", fmt::format("at least {}", least),
+          std::to_string(value), ""});
+  }
+  return value;
+}
+
+class CpuExecutor : public Executor {
+ public:
+  CpuExecutor(const ModelConfig& config, const Plan& plan, const Weights& weights, const ExecutorOptions& options,
+              const CpuTuning& tuning)
+      : config_(config),
+        plan_(plan),
+        weights_(weights),
+        tuning_(tuning),
+        context_(checked(options.context, 1, "the context")),
+        block_(std::min(checked(options.block, 0, "the block") > 0 ? options.block : kDefaultBlock, context_)),
+        pool_(checked(options.threads, 0, "the number of threads")),
+        cache_(plan_, context_, block_) {
+    state_.kernels = tuning.kernels ? tuning.kernels : &choose_kernels();
+    state_.plan = &plan_;
+    state_.cache = &cache_;
+    state_.many_tokens = tuning.many_tokens;
+    partials_ = Memory(partial_floats(plan_) * sizeof(float), "parts of attention");
+    state_.partials = partials_.as<float>();
+    job_ = [this](int index, int) { run_nodes(index); };
+    prepare(tuning.fuse);
+  }
+
+  std::string_view name() const override { return "cpu"; }
+  int position() const override { return position_; }
+  void reset() override { position_ = 0; }
+  size_t context_bytes() const override { return cache_.bytes(); }
+
+  void set_tap(Tap tap) override {
+    const bool fuse = tuning_.fuse && !tap;
+    tap_ = std::move(tap);
+    if (fuse != fused_) prepare(fuse);
+  }
+
+  std::span<const float> forward(std::span<const int32_t> tokens, Logits want) override {
+    check_tokens(config_, tokens, position_, context_);
+    const size_t vocab = static_cast<size_t>(plan_.values[static_cast<size_t>(program_.output)].width);
+    const size_t wanted = want == Logits::kAll ? tokens.size() : want == Logits::kLast ? 1 : 0;
+    if (logits_.size() < wanted * vocab * sizeof(float)) {
+      logits_ = Memory();
+      logits_ = Memory(wanted * vocab * sizeof(float), "the logits");
+    }
+    state_.logits = logits_.as<float>();
+    while (!tokens.empty()) {
+      const size_t count = std::min(tokens.size(), static_cast<size_t>(block_));
+      state_.tokens = tokens.first(count);
+      state_.position = position_;
+      const bool last = count == tokens.size();
+      state_.logit_count = want == Logits::kAll ? static_cast<int>(count) : want == Logits::kLast && last ? 1 : 0;
+      run_block();
+      state_.logits += static_cast<size_t>(state_.logit_count) * vocab;
+      position_ += static_cast<int>(count);
+      tokens = tokens.subspan(count);
+    }
+    return {logits_.as<float>(), wanted * vocab};
+  }
+
+ private:
+  void prepare(bool fuse) {
+    fused_ = fuse;
+    program_ = compile(config_, plan_, weights_, {.kernels = state_.kernels, .block = block_, .fuse = fuse});
+    state_.program = &program_;
+    arena_ = Memory();
+    arena_ = Memory(program_.arena_bytes, "activations");
+    state_.arena = arena_.data();
+    counters_ = std::vector<Counter>(program_.nodes.size());
+    const size_t each = round_up(scratch_bytes(program_, plan_, block_), 4096);
+    scratch_memory_ = Memory();
+    scratch_memory_ = Memory(each * static_cast<size_t>(pool_.size()), "scratch of the threads");
+    scratch_.clear();
+    for (int i = 0; i < pool_.size(); ++i) {
+      scratch_.push_back(
+          make_scratch(program_, plan_, block_, scratch_memory_.data() + each * static_cast<size_t>(i)));
+    }
+  }
+
+  // One parallel region for the whole block; with a tap one for each node, so that the tap runs outside of them.
+  void run_block() {
+    for (Counter& counter : counters_) counter.store(0, std::memory_order_relaxed);
+    if (!tap_) {
+      first_node_ = 0;
+      last_node_ = program_.nodes.size();
+      pool_.run(job_);
+      return;
+    }
+    for (size_t n = 0; n < program_.nodes.size(); ++n) {
+      const Node& node = program_.nodes[n];
+      const int rows = state_.rows(node.logit_rows);
+      if (rows == 0) continue;
+      first_node_ = n;
+      last_node_ = n + 1;
+      pool_.run(job_);
+      if (node.finished_step < 0) continue;
+      const Step& step = plan_.steps[static_cast<size_t>(node.finished_step)];
+      const size_t width = static_cast<size_t>(plan_.values[static_cast<size_t>(step.output)].width);
+      const float* data = state_.at<float>(step.output, 0, node.logit_rows, scratch_[0]);
+      tap_(step, {data, static_cast<size_t>(rows) * width}, rows, position_ + state_.first_row(node.logit_rows));
+    }
+  }
+
+  void run_nodes(int thread) {
+    const Scratch& scratch = scratch_[static_cast<size_t>(thread)];
+    for (size_t n = first_node_; n < last_node_; ++n) {
+      const Node& node = program_.nodes[n];
+      if (state_.rows(node.logit_rows) == 0) continue;
+      run_node(state_, node, counters_[n], scratch);
+      if (n + 1 < last_node_) pool_.barrier();
+    }
+  }
+
+  const ModelConfig config_;
+  const Plan plan_;
+  const Weights weights_;
+  const CpuTuning tuning_;
+  const int context_, block_;
+  ThreadPool pool_;
+  KvCache cache_;
+  Program program_;
+  RunState state_;
+  Memory arena_, scratch_memory_, partials_, logits_;
+  std::vector<Scratch> scratch_;
+  std::vector<Counter> counters_;
+  std::function<void(int, int)> job_;
+  size_t first_node_ = 0, last_node_ = 0;
+  bool fused_ = false;
+  Tap tap_;
+  int position_ = 0;
+};
+
+}  // namespace
+}  // namespace cpu
+
+std::unique_ptr<Executor> make_cpu_executor(const ModelConfig& config, const Plan& plan, const Weights& weights,
+                                            const ExecutorOptions& options, const CpuTuning& tuning) {
+  return std::make_unique<cpu::CpuExecutor>(config, plan, weights, options, tuning);
+}
+
+std::unique_ptr<Executor> make_cpu_executor(const ModelConfig& config, const Plan& plan, const Weights& weights,
+                                            const ExecutorOptions& options) {
+  return make_cpu_executor(config, plan, weights, options, CpuTuning{});
+}
+
+}  // namespace doppler

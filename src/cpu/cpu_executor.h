@@ -1,0 +1,26 @@
+// Runs a Plan on the CPU's vector units, from the weights' own bytes. See DOPPLER_CPU in isa.h for the instruction set.
+#pragma once
+
+#include "model/executor.h"
+
+namespace doppler {
+
+namespace cpu {
+struct Kernels;
+}
+
+// Weights' bytes must outlive the executor (they are mapped, not copied). Fails when the numbers of `options` or the
+// tensors cannot be used.
+std::unique_ptr<Executor> make_cpu_executor(const ModelConfig& config, const Plan& plan, const Weights& weights,
+                                            const ExecutorOptions& options);
+
+// The choices that are otherwise the executor's own.
+struct CpuTuning {
+  const cpu::Kernels* kernels = nullptr;  // null: choose_kernels()
+  bool fuse = true;
+  int many_tokens = 7;  // tokens from which weights are unpacked to tiles
+};
+std::unique_ptr<Executor> make_cpu_executor(const ModelConfig& config, const Plan& plan, const Weights& weights,
+                                            const ExecutorOptions& options, const CpuTuning& tuning);
+
+}  // namespace doppler

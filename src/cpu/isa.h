@@ -1,0 +1,19 @@
+// Which instruction set runs: the best the machine has, or the one DOPPLER_CPU names.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cpu/kernels.h"
+
+namespace doppler::cpu {
+
+// Those this machine can run, the slowest ("portable") first. "avx512" means F, BW, DQ, VL, VBMI and VNNI.
+std::vector<const Kernels*> available_kernels();
+
+// The best available, or the one named by the environment variable DOPPLER_CPU; fails if that is unknown or
+// unavailable here.
+const Kernels& choose_kernels();
+const Kernels& choose_kernels(const std::string& name);
+
+}  // namespace doppler::cpu

@@ -1,0 +1,113 @@
+// The inner loops, as a table of functions: one table an instruction set, all with the same meaning. Plain types
+// only, because the files that fill the tables are compiled with different instruction sets (see cpu_flags.cmake).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace doppler::cpu {
+
+// 256 activations in int8, the unit the quantised dot products read. Groups of 32 have a scale of their own:
+// x[32g + i] ≈ d[g] · q[group_offset(g) + i]. A row of K activations is ceil(K / 256) blocks; the tail holds zeros.
+inline constexpr int kBlock = 256;
+inline constexpr int kGroup = 32;
+// Groups lie in the order 0 2 1 3, 4 6 5 7: that of the low, then the high nibbles of 64 bytes of Q4_K.
+constexpr int group_offset(int g) { return ((g & 4) | (g & 1) << 1 | (g & 2) >> 1) * kGroup; }
+struct alignas(64) ActBlock {
+  int8_t q[kBlock];
+  float d[kBlock / kGroup];
+  float ds[kBlock / kGroup];  // d · Σq over the group: what a weight block's minimum multiplies
+  int32_t s16[kBlock / 16];   // Σq over 16: what a weight block's zero point multiplies
+};
+
+// out[r] = row r · x for rows of k weights, `stride` bytes apart. x is ActBlock[] or float[k] as the format needs.
+using DotFn = void (*)(const void* weights, size_t stride, int rows, const void* x, int k, float* out);
+
+// Many tokens at once. `unpack` lays kTileRows rows × `depth` weights (from column k0, a multiple of Format::depth)
+// into a tile of its own order; where there are fewer rows, the others hold anything finite. `multiply` adds tile · x
+// to c [tokens][kTileRows], or sets it when `first`. x[t] + offset bytes is token t's activation at column k0.
+// depth is a multiple of 32 for quantised formats; `multiply` sees the same depth.
+inline constexpr int kTileRows = 32;
+using UnpackFn = void (*)(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile);
+using MultiplyFn = void (*)(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c,
+                            bool first);
+
+// How one weight format is multiplied.
+struct Format {
+  DotFn dot = nullptr;
+  UnpackFn unpack = nullptr;
+  MultiplyFn multiply = nullptr;
+  int depth = 0;           // columns of a tile at most; a multiple of 256 for quantised formats
+  bool quantised = false;  // x is ActBlock[], else float[]
+};
+enum FormatId { kFormatF32, kFormatF16, kFormatBF16, kFormatQ8_0, kFormatQ4_K, kFormatQ6_K, kFormatCount };
+
+// The largest tile of any format, bytes.
+inline constexpr size_t kTileBytes = 512 * kTileRows + (512 / 16) * kTileRows * 2 * sizeof(float);
+
+struct GluParams {
+  int activation;  // Activation as a number
+  float limit, alpha;
+};
+
+// A tile of 16 keys of one kv head: keys as [dim][pitch] f16 (so that lanes are keys), values as [key][dim] f16.
+inline constexpr int kKeyTile = 16;
+struct KeyTile {
+  const uint16_t* keys;
+  const uint16_t* values;
+  int pitch;                    // keys in this tile: kKeyTile, or fewer in the last tile of a cache
+  int32_t positions[kKeyTile];  // of each key; negative where there is none
+};
+
+// Queries [rows][dim], already scaled; row r sees the keys at first[r] … last[r].
+struct QueryTile {
+  const float* queries;
+  const int32_t* first;
+  const int32_t* last;
+  int rows, dim;
+  float softcap;
+};
+
+// The running softmax of a QueryTile: mixed [rows][dim] = Σ weight · value, highest [rows], total [rows].
+struct SoftmaxState {
+  float* mixed;
+  float* highest;
+  float* total;
+};
+inline constexpr int kKeyTilesAtOnce = 4;
+
+struct Kernels {
+  const char* name;
+  Format formats[kFormatCount];
+
+  // out = x / sqrt(mean(x²) + eps) · w over groups of `group`; w already holds the offset.
+  void (*norm)(const float* x, const float* w, float* out, int n, int group, float eps);
+  void (*add)(const float* a, const float* b, float* out, int n);
+  void (*softcap)(const float* x, float* out, int n, float cap);
+  void (*rope)(const float* x, const float* cosines, const float* sines, float* out, int width, int head_dim);
+  void (*glu)(const GluParams& params, const float* gate, const float* up, float* out, int n);
+  void (*glu_interleaved)(const GluParams& params, const float* gate_up, float* out, int n);
+  void (*axpy)(float a, const float* x, float* out, int n);  // out += a · x
+  void (*exp)(const float* x, float* out, int n);            // within 3e-7 relative for |x| < 87
+
+  // Quantises x [n] to blocks; n need not be a multiple of anything. The tail of the last block is zeroed.
+  void (*quantize)(const float* x, int n, ActBlock* out);
+  // Quantises one group of n ≤ 32 values into group g of a block.
+  void (*quantize_group)(const float* x, int n, ActBlock* block, int g);
+
+  // f32 to f16, to nearest even; magnitudes past 65504 become 65504.
+  void (*to_f16)(const float* x, uint16_t* out, int n);
+  // Adds `tiles` ≤ kKeyTilesAtOnce tiles of keys to the running softmax. scratch: rows · 64 floats.
+  void (*attend)(const QueryTile& q, const KeyTile* tiles, int tiles_count, const SoftmaxState& state, float* scratch);
+
+  // Reads every byte of [data, data + bytes) in wide loads; the sum keeps the compiler honest.
+  uint64_t (*stream)(const void* data, size_t bytes);
+};
+
+extern const Kernels kPortableKernels;
+#if defined(__x86_64__)
+extern const Kernels kAvx2Kernels;
+extern const Kernels kAvx512Kernels;
+#endif
+
+}  // namespace doppler::cpu

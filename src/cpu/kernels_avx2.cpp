@@ -1,0 +1,57 @@
+#if defined(__x86_64__)
+// The table of the AVX2 kernels.
+#include "cpu/formats_avx2.h"
+#include "cpu/simd_avx2.h"
+#include "cpu/tile_avx2.h"
+
+#define DOPPLER_ISA avx2
+#include "cpu/row_ops_impl.h"
+#include "cpu/attention_impl.h"
+
+namespace doppler::cpu {
+namespace avx2 {
+namespace {
+
+uint64_t stream(const void* data, size_t bytes) {
+  const uint8_t* p = static_cast<const uint8_t*>(data);
+  __m256i sum[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()};
+  for (; bytes >= 128; bytes -= 128, p += 128) {
+    for (int i = 0; i < 4; ++i) {
+      sum[i] = _mm256_add_epi64(sum[i], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32 * i)));
+    }
+  }
+  const __m256i all = _mm256_add_epi64(_mm256_add_epi64(sum[0], sum[1]), _mm256_add_epi64(sum[2], sum[3]));
+  return static_cast<uint64_t>(_mm256_extract_epi64(all, 0)) + static_cast<uint64_t>(_mm256_extract_epi64(all, 1)) +
+         static_cast<uint64_t>(_mm256_extract_epi64(all, 2)) + static_cast<uint64_t>(_mm256_extract_epi64(all, 3));
+}
+
+}  // namespace
+}  // namespace avx2
+
+using namespace avx2;
+
+const Kernels kAvx2Kernels = {
+    .name = "avx2",
+    .formats = {{dot_f32, unpack_f32, multiply_float, kFloatTileDepth, false},
+                {dot_f16, unpack_f16, multiply_float, kFloatTileDepth, false},
+                {dot_bf16, unpack_bf16, multiply_float, kFloatTileDepth, false},
+                {dot_q8_0, unpack_q8_0, multiply_signed, kTileDepth, true},
+                {dot_q4_k, unpack_q4_k, multiply_min, kTileDepth, true},
+                {dot_q6_k, unpack_q6_k, multiply_centred, kTileDepth, true}},
+    .norm = norm,
+    .add = add_rows,
+    .softcap = softcap,
+    .rope = rope,
+    .glu = glu,
+    .glu_interleaved = glu_interleaved,
+    .axpy = axpy,
+    .exp = exp_row,
+    .quantize = quantize,
+    .quantize_group = quantize_group,
+    .to_f16 = to_f16,
+    .attend = attend,
+    .stream = stream,
+};
+
+}  // namespace doppler::cpu
+#endif

@@ -1,0 +1,55 @@
+#if defined(__x86_64__)
+// The table of the AVX-512 kernels.
+#include "cpu/formats_avx512.h"
+#include "cpu/simd_avx512.h"
+#include "cpu/tile_avx512.h"
+
+#define DOPPLER_ISA avx512
+#include "cpu/row_ops_impl.h"
+#include "cpu/attention_impl.h"
+
+namespace doppler::cpu {
+namespace avx512 {
+namespace {
+
+uint64_t stream(const void* data, size_t bytes) {
+  const uint8_t* p = static_cast<const uint8_t*>(data);
+  __m512i sum[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()};
+  for (; bytes >= 256; bytes -= 256, p += 256) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) sum[i] = _mm512_add_epi64(sum[i], _mm512_loadu_si512(p + 64 * i));
+  }
+  return static_cast<uint64_t>(_mm512_reduce_add_epi64(
+      _mm512_add_epi64(_mm512_add_epi64(sum[0], sum[1]), _mm512_add_epi64(sum[2], sum[3]))));
+}
+
+}  // namespace
+}  // namespace avx512
+
+using namespace avx512;
+
+const Kernels kAvx512Kernels = {
+    .name = "avx512",
+    .formats = {{dot_f32, unpack_f32, multiply_float, kFloatTileDepth, false},
+                {dot_f16, unpack_f16, multiply_float, kFloatTileDepth, false},
+                {dot_bf16, unpack_bf16, multiply_float, kFloatTileDepth, false},
+                {dot_q8_0, unpack_q8_0, multiply_min, kTileDepth, true},
+                {dot_q4_k, unpack_q4_k, multiply_min, kTileDepth, true},
+                {dot_q6_k, unpack_q6_k, multiply_centred, kTileDepth, true}},
+    .norm = norm,
+    .add = add_rows,
+    .softcap = softcap,
+    .rope = rope,
+    .glu = glu,
+    .glu_interleaved = glu_interleaved,
+    .axpy = axpy,
+    .exp = exp_row,
+    .quantize = quantize,
+    .quantize_group = quantize_group,
+    .to_f16 = to_f16,
+    .attend = attend,
+    .stream = stream,
+};
+
+}  // namespace doppler::cpu
+#endif

@@ -1,0 +1,226 @@
+// The kernels in plain code, for machines without the vector instructions the others need; also the simplest
+// statement of what the quantised products are. All quantised formats are brought to one shape: int8 weights with a
+// scale for each 16 and a minimum for each 32.
+#include "cpu/simd_portable.h"
+
+#define DOPPLER_ISA portable
+#include "cpu/row_ops_impl.h"
+#include "cpu/attention_impl.h"
+
+namespace doppler::cpu {
+namespace portable {
+namespace {
+
+constexpr int kTileDepth = 256;
+constexpr int kFloatTileDepth = 128;
+constexpr size_t kQ4Bytes = 144, kQ6Bytes = 210, kQ8Bytes = 34;
+
+struct QuantRow {
+  int8_t q[kTileDepth];
+  float scale[kTileDepth / 16];
+  float min[kTileDepth / kGroup];
+};
+struct QuantTile {
+  QuantRow rows[kTileRows];
+};
+struct FloatTile {
+  float w[kTileRows][kFloatTileDepth];
+};
+static_assert(sizeof(QuantTile) <= kTileBytes && sizeof(FloatTile) <= kTileBytes);
+
+float half_at(const uint8_t* p) {
+  uint16_t h;
+  std::memcpy(&h, p, 2);
+  return f16_value(h);
+}
+
+// Block b of a row of k weights.
+using RowFn = void (*)(const uint8_t* row, int k, int b, QuantRow& out);
+
+void block_q4_k(const uint8_t* row, int /*k*/, int b, QuantRow& out) {
+  const uint8_t* w = row + static_cast<size_t>(b) * kQ4Bytes;
+  const float d = half_at(w), dmin = half_at(w + 2);
+  const uint8_t* s = w + 4;
+  for (int g = 0; g < 8; ++g) {
+    const int scale = g < 4 ? s[g] & 63 : (s[g + 4] & 15) | (s[g - 4] >> 6) << 4;
+    const int min = g < 4 ? s[g + 4] & 63 : s[g + 4] >> 4 | (s[g] >> 6) << 4;
+    out.scale[2 * g] = out.scale[2 * g + 1] = d * static_cast<float>(scale);
+    out.min[g] = dmin * static_cast<float>(min);
+    const uint8_t* q = w + 16 + 32 * (g / 2);
+    for (int i = 0; i < 32; ++i) out.q[32 * g + i] = static_cast<int8_t>(g % 2 ? q[i] >> 4 : q[i] & 15);
+  }
+}
+
+void block_q6_k(const uint8_t* row, int /*k*/, int b, QuantRow& out) {
+  const uint8_t* w = row + static_cast<size_t>(b) * kQ6Bytes;
+  const float d = half_at(w + 208);
+  for (int g = 0; g < 8; ++g) {
+    const int half = g / 4, quarter = g % 4;
+    const uint8_t* low = w + 64 * half + 32 * (quarter % 2);
+    const uint8_t* high = w + 128 + 32 * half;
+    for (int i = 0; i < 32; ++i) {
+      const int nibble = quarter < 2 ? low[i] & 15 : low[i] >> 4;
+      out.q[32 * g + i] = static_cast<int8_t>((nibble | ((high[i] >> (2 * quarter)) & 3) << 4) - 32);
+    }
+    out.min[g] = 0;
+  }
+  for (int g = 0; g < 16; ++g) out.scale[g] = d * static_cast<float>(static_cast<int8_t>(w[192 + g]));
+}
+
+void block_q8_0(const uint8_t* row, int k, int b, QuantRow& out) {
+  const int units = (k + 31) / 32;
+  for (int g = 0; g < 8; ++g) {
+    const int unit = 8 * b + g;
+    const uint8_t* w = row + static_cast<size_t>(unit) * kQ8Bytes;
+    out.scale[2 * g] = out.scale[2 * g + 1] = unit < units ? half_at(w) : 0.0f;
+    out.min[g] = 0;
+    if (unit < units) {
+      std::memcpy(out.q + 32 * g, w + 2, 32);
+    } else {
+      std::memset(out.q + 32 * g, 0, 32);
+    }
+  }
+}
+
+float dot_block(const QuantRow& w, const ActBlock& a) {
+  float sum = 0;
+  for (int g = 0; g < kBlock / kGroup; ++g) {
+    const int8_t* q = w.q + g * kGroup;
+    const int8_t* x = a.q + group_offset(g);
+    int32_t low = 0, high = 0;
+    for (int i = 0; i < 16; ++i) low += q[i] * x[i];
+    for (int i = 16; i < 32; ++i) high += q[i] * x[i];
+    sum += a.d[g] * (w.scale[2 * g] * static_cast<float>(low) + w.scale[2 * g + 1] * static_cast<float>(high));
+    sum -= w.min[g] * a.ds[g];
+  }
+  return sum;
+}
+
+template <RowFn Block>
+void dot_quant(const void* weights, size_t stride, int rows, const void* x, int k, float* out) {
+  const ActBlock* a = static_cast<const ActBlock*>(x);
+  for (int r = 0; r < rows; ++r) {
+    const uint8_t* row = static_cast<const uint8_t*>(weights) + static_cast<size_t>(r) * stride;
+    QuantRow w;
+    float sum = 0;
+    for (int b = 0; b * kBlock < k; ++b) {
+      Block(row, k, b, w);
+      sum += dot_block(w, a[b]);
+    }
+    out[r] = sum;
+  }
+}
+
+template <RowFn Block>
+void unpack_quant(const void* weights, size_t stride, int rows, int k, int k0, int /*depth*/, void* tile) {
+  for (int r = 0; r < rows; ++r) {
+    const uint8_t* row = static_cast<const uint8_t*>(weights) + static_cast<size_t>(r) * stride;
+    Block(row, k, k0 / kBlock, static_cast<QuantTile*>(tile)->rows[r]);
+  }
+  for (int r = rows; r < kTileRows; ++r) static_cast<QuantTile*>(tile)->rows[r] = {};
+}
+
+void multiply_quant(const void* tile, int /*depth*/, const void* const* x, size_t offset, int tokens, float* c,
+                    bool first) {
+  for (int t = 0; t < tokens; ++t) {
+    const ActBlock& a = *reinterpret_cast<const ActBlock*>(static_cast<const uint8_t*>(x[t]) + offset);
+    for (int r = 0; r < kTileRows; ++r) {
+      float& to = c[t * kTileRows + r];
+      to = (first ? 0.0f : to) + dot_block(static_cast<const QuantTile*>(tile)->rows[r], a);
+    }
+  }
+}
+
+float value_f32(const uint8_t* row, int i) {
+  float f;
+  std::memcpy(&f, row + static_cast<size_t>(i) * 4, 4);
+  return f;
+}
+float value_f16(const uint8_t* row, int i) { return half_at(row + static_cast<size_t>(i) * 2); }
+float value_bf16(const uint8_t* row, int i) {
+  uint16_t h;
+  std::memcpy(&h, row + static_cast<size_t>(i) * 2, 2);
+  return from_bits(static_cast<uint32_t>(h) << 16);
+}
+using ValueFn = float (*)(const uint8_t* row, int i);
+
+// Eight sums side by side, which the compiler may keep in vectors.
+template <class Weight>
+float dot_floats(const float* x, int k, Weight&& w) {
+  float sum[kLanes] = {};
+  int i = 0;
+  for (; i + kLanes <= k; i += kLanes) {
+    for (int j = 0; j < kLanes; ++j) sum[j] += w(i + j) * x[i + j];
+  }
+  for (; i < k; ++i) sum[0] += w(i) * x[i];
+  return sum_lanes(load(sum));
+}
+
+template <ValueFn Value>
+void dot_float(const void* weights, size_t stride, int rows, const void* x, int k, float* out) {
+  for (int r = 0; r < rows; ++r) {
+    const uint8_t* row = static_cast<const uint8_t*>(weights) + static_cast<size_t>(r) * stride;
+    out[r] = dot_floats(static_cast<const float*>(x), k, [&](int i) { return Value(row, i); });
+  }
+}
+
+template <ValueFn Value>
+void unpack_float(const void* weights, size_t stride, int rows, int /*k*/, int k0, int depth, void* tile) {
+  for (int r = 0; r < kTileRows; ++r) {
+    const uint8_t* row = static_cast<const uint8_t*>(weights) + static_cast<size_t>(r) * stride;
+    for (int i = 0; i < depth; ++i) static_cast<FloatTile*>(tile)->w[r][i] = r < rows ? Value(row, k0 + i) : 0.0f;
+  }
+}
+
+void multiply_float(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c,
+                    bool first) {
+  for (int t = 0; t < tokens; ++t) {
+    const float* a = reinterpret_cast<const float*>(static_cast<const uint8_t*>(x[t]) + offset);
+    for (int r = 0; r < kTileRows; ++r) {
+      const float* w = static_cast<const FloatTile*>(tile)->w[r];
+      float& to = c[t * kTileRows + r];
+      to = (first ? 0.0f : to) + dot_floats(a, depth, [&](int i) { return w[i]; });
+    }
+  }
+}
+
+uint64_t stream(const void* data, size_t bytes) {
+  const uint8_t* p = static_cast<const uint8_t*>(data);
+  uint64_t sum[4] = {};
+  for (; bytes >= 32; bytes -= 32, p += 32) {
+    uint64_t v[4];
+    std::memcpy(v, p, 32);
+    for (int i = 0; i < 4; ++i) sum[i] += v[i];
+  }
+  return sum[0] + sum[1] + sum[2] + sum[3];
+}
+
+}  // namespace
+}  // namespace portable
+
+using namespace portable;
+
+const Kernels kPortableKernels = {
+    .name = "portable",
+    .formats = {{dot_float<value_f32>, unpack_float<value_f32>, multiply_float, kFloatTileDepth, false},
+                {dot_float<value_f16>, unpack_float<value_f16>, multiply_float, kFloatTileDepth, false},
+                {dot_float<value_bf16>, unpack_float<value_bf16>, multiply_float, kFloatTileDepth, false},
+                {dot_quant<block_q8_0>, unpack_quant<block_q8_0>, multiply_quant, kTileDepth, true},
+                {dot_quant<block_q4_k>, unpack_quant<block_q4_k>, multiply_quant, kTileDepth, true},
+                {dot_quant<block_q6_k>, unpack_quant<block_q6_k>, multiply_quant, kTileDepth, true}},
+    .norm = norm,
+    .add = add_rows,
+    .softcap = softcap,
+    .rope = rope,
+    .glu = glu,
+    .glu_interleaved = glu_interleaved,
+    .axpy = axpy,
+    .exp = exp_row,
+    .quantize = quantize,
+    .quantize_group = quantize_group,
+    .to_f16 = to_f16,
+    .attend = attend,
+    .stream = stream,
+};
+
+}  // namespace doppler::cpu

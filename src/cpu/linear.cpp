@@ -1,0 +1,99 @@
+#include "cpu/linear.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "format/decode.h"
+
+namespace doppler::cpu {
+
+const Format* format_of(const Kernels& kernels, DType dtype) {
+  switch (dtype) {
+    case DType::kF32: return &kernels.formats[kFormatF32];
+    case DType::kF16: return &kernels.formats[kFormatF16];
+    case DType::kBF16: return &kernels.formats[kFormatBF16];
+    case DType::kQ8_0: return &kernels.formats[kFormatQ8_0];
+    case DType::kQ4_K: return &kernels.formats[kFormatQ4_K];
+    case DType::kQ6_K: return &kernels.formats[kFormatQ6_K];
+    default: return nullptr;
+  }
+}
+
+Linear make_linear(const Kernels& kernels, const Tensor& tensor) {
+  const size_t need = static_cast<size_t>(tensor.rows()) * tensor.stride();
+  if (tensor.bytes.size() < need) {
+    fail({ErrorCode::kFormat, "a tensor has fewer bytes than its shape needs", tensor.name, std::to_string(need),
+          std::to_string(tensor.bytes.size()), ""});
+  }
+  Linear m;
+  m.data = tensor.bytes.data();
+  m.stride = tensor.stride();
+  m.rows = static_cast<int>(tensor.shape.size() == 3 ? tensor.shape[1] : tensor.rows());
+  m.cols = static_cast<int>(tensor.cols());
+  m.dtype = tensor.dtype;
+  m.format = format_of(kernels, tensor.dtype);
+  return m;
+}
+
+Linear Linear::expert(int e) const {
+  Linear m = *this;
+  m.data += static_cast<size_t>(e) * static_cast<size_t>(rows) * stride;
+  if (bias) m.bias += static_cast<size_t>(e) * static_cast<size_t>(rows);
+  return m;
+}
+
+size_t quantised_row_bytes(int cols) { return static_cast<size_t>((cols + kBlock - 1) / kBlock) * sizeof(ActBlock); }
+
+size_t decoded_floats(const Linear& matrix) {
+  return matrix.format ? 0 : static_cast<size_t>(kTileRows) * static_cast<size_t>(matrix.cols);
+}
+
+void multiply_rows(const Kernels& kernels, const Linear& m, int first, int count, const void* x, float* out,
+                   const LinearScratch& scratch) {
+  const std::byte* rows = m.data + static_cast<size_t>(first) * m.stride;
+  if (m.format) {
+    m.format->dot(rows, m.stride, count, x, m.cols, out);
+  } else {
+    for (int r = 0; r < count; ++r) {
+      decode_row(m.dtype, rows + static_cast<size_t>(r) * m.stride, scratch.decoded, static_cast<size_t>(m.cols));
+      kernels.formats[kFormatF32].dot(scratch.decoded, 0, 1, x, m.cols, out + r);
+    }
+  }
+  if (m.bias) kernels.add(out, m.bias + first, out, count);
+}
+
+void multiply_tile(const Kernels& kernels, const Linear& m, int first, int count, const void* const* x, int tokens,
+                   float* c, const LinearScratch& scratch) {
+  const void* rows = m.data + static_cast<size_t>(first) * m.stride;
+  size_t stride = m.stride;
+  const Format* format = m.format;
+  if (!format) {
+    const size_t cols = static_cast<size_t>(m.cols);
+    for (int r = 0; r < count; ++r) {
+      decode_row(m.dtype, static_cast<const std::byte*>(rows) + static_cast<size_t>(r) * m.stride,
+                 scratch.decoded + static_cast<size_t>(r) * cols, cols);
+    }
+    rows = scratch.decoded;
+    stride = cols * sizeof(float);
+    format = &kernels.formats[kFormatF32];
+  }
+  // A quantised tile covers whole groups; the activations behind the last column are zero.
+  const int cols = format->quantised ? (m.cols + kGroup - 1) / kGroup * kGroup : m.cols;
+  for (int k0 = 0; k0 < cols; k0 += format->depth) {
+    const int depth = std::min(format->depth, cols - k0);
+    const size_t offset = format->quantised ? static_cast<size_t>(k0 / kBlock) * sizeof(ActBlock)
+                                            : static_cast<size_t>(k0) * sizeof(float);
+    format->unpack(rows, stride, count, m.cols, k0, depth, scratch.tile);
+    format->multiply(scratch.tile, depth, x, offset, tokens, c, k0 == 0);
+  }
+  if (m.bias) {
+    for (int t = 0; t < tokens; ++t) {
+      float* row = c + static_cast<size_t>(t) * kTileRows;
+      kernels.add(row, m.bias + first, row, count);
+    }
+  }
+}
+
+}  // namespace doppler::cpu

@@ -1,0 +1,46 @@
+// A weight matrix and how to multiply with it, whatever its format: row by row for few tokens, tile by tile for many.
+#pragma once
+
+#include "cpu/kernels.h"
+#include "format/tensor.h"
+
+namespace doppler::cpu {
+
+struct Linear {
+  const std::byte* data = nullptr;
+  size_t stride = 0;  // bytes from row to row
+  int rows = 0, cols = 0;
+  DType dtype = DType::kF32;
+  const Format* format = nullptr;  // null: rows are decoded to f32 first
+  const float* bias = nullptr;     // [rows], or null
+
+  bool quantised_input() const { return format && format->quantised; }
+  // The matrix of one expert of a [experts, rows, cols] tensor.
+  Linear expert(int e) const;
+};
+
+// The kernels' format for a weight type, or null where there is none.
+const Format* format_of(const Kernels& kernels, DType dtype);
+
+// A matrix, or for [experts, rows, cols] the first expert's. Fails when the tensor's bytes are too few for its shape.
+Linear make_linear(const Kernels& kernels, const Tensor& tensor);
+
+// Bytes an activation row of `cols` takes as the matrix wants it.
+size_t quantised_row_bytes(int cols);
+
+// What one thread needs to multiply with any of the model's matrices.
+struct LinearScratch {
+  std::byte* tile;  // kTileBytes
+  float* decoded;   // decoded_floats()
+};
+size_t decoded_floats(const Linear& matrix);
+
+// out[i] = row (first + i) · x (+ bias) for `count` rows.
+void multiply_rows(const Kernels& kernels, const Linear& matrix, int first, int count, const void* x, float* out,
+                   const LinearScratch& scratch);
+
+// c [tokens][kTileRows] = rows first … first+count-1 (≤ kTileRows) times each x[t] (+ bias).
+void multiply_tile(const Kernels& kernels, const Linear& matrix, int first, int count, const void* const* x, int tokens,
+                   float* c, const LinearScratch& scratch);
+
+}  // namespace doppler::cpu

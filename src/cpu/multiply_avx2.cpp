@@ -1,0 +1,190 @@
+#if defined(__x86_64__)
+// Tiles of weights times many tokens with AVX2: sixteen rows and three tokens at a time.
+#include "cpu/formats_avx2.h"
+#include "cpu/tile_avx2.h"
+
+namespace doppler::cpu::avx2 {
+namespace {
+
+constexpr int kTokens = 3;
+
+inline __m256i four(const int8_t* q) {
+  int32_t v;
+  __builtin_memcpy(&v, q, 4);
+  return _mm256_set1_epi32(v);
+}
+inline __m256i rows8(const QuantTile* tile, int step, int quarter) {
+  return _mm256_load_si256(reinterpret_cast<const __m256i*>(tile->q[step][quarter]));
+}
+inline __m256i pairs_to_i32(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
+
+// T tokens times quarters 2h and 2h+1 of a group of `Steps` times four columns, as int32. Each kind of weight has its own
+// safe way to sum products of 8 bits.
+struct MinProducts {  // 15 · 127 · 2 · 8 fits in int16
+  static constexpr int kColumns = 32;
+  template <int T>
+  static void run(const QuantTile* tile, int step, int q0, const int8_t* const* x, const int32_t*, __m256i (*dot)[2]) {
+    __m256i pairs[T][2];
+    for (int t = 0; t < T; ++t) pairs[t][0] = pairs[t][1] = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (int s = 0; s < 8; ++s) {
+      const __m256i w0 = rows8(tile, step + s, q0), w1 = rows8(tile, step + s, q0 + 1);
+#pragma GCC unroll 3
+      for (int t = 0; t < T; ++t) {
+        const __m256i a = four(x[t] + 4 * s);
+        pairs[t][0] = _mm256_add_epi16(pairs[t][0], _mm256_maddubs_epi16(w0, a));
+        pairs[t][1] = _mm256_add_epi16(pairs[t][1], _mm256_maddubs_epi16(w1, a));
+      }
+    }
+    for (int t = 0; t < T; ++t) {
+      dot[t][0] = pairs_to_i32(pairs[t][0]);
+      dot[t][1] = pairs_to_i32(pairs[t][1]);
+    }
+  }
+};
+
+struct CentredProducts {  // 63 · 127 · 2 · 2 fits in int16
+  static constexpr int kColumns = 16;
+  template <int T>
+  static void run(const QuantTile* tile, int step, int q0, const int8_t* const* x, const int32_t* sums,
+                  __m256i (*dot)[2]) {
+    for (int t = 0; t < T; ++t) dot[t][0] = dot[t][1] = _mm256_set1_epi32(-32 * sums[t]);
+#pragma GCC unroll 2
+    for (int s = 0; s < 4; s += 2) {
+      const __m256i w0 = rows8(tile, step + s, q0), w1 = rows8(tile, step + s, q0 + 1);
+      const __m256i v0 = rows8(tile, step + s + 1, q0), v1 = rows8(tile, step + s + 1, q0 + 1);
+#pragma GCC unroll 3
+      for (int t = 0; t < T; ++t) {
+        const __m256i a = four(x[t] + 4 * s), b = four(x[t] + 4 * s + 4);
+        const __m256i p0 = _mm256_add_epi16(_mm256_maddubs_epi16(w0, a), _mm256_maddubs_epi16(v0, b));
+        const __m256i p1 = _mm256_add_epi16(_mm256_maddubs_epi16(w1, a), _mm256_maddubs_epi16(v1, b));
+        dot[t][0] = _mm256_add_epi32(dot[t][0], pairs_to_i32(p0));
+        dot[t][1] = _mm256_add_epi32(dot[t][1], pairs_to_i32(p1));
+      }
+    }
+  }
+};
+
+struct SignedProducts {  // the activation takes the weight's sign: 128 · 127 · 2 fits in int16
+  static constexpr int kColumns = 32;
+  template <int T>
+  static void run(const QuantTile* tile, int step, int q0, const int8_t* const* x, const int32_t*, __m256i (*dot)[2]) {
+    for (int t = 0; t < T; ++t) dot[t][0] = dot[t][1] = _mm256_setzero_si256();
+    for (int s = 0; s < 8; ++s) {
+      const __m256i w0 = rows8(tile, step + s, q0), w1 = rows8(tile, step + s, q0 + 1);
+      const __m256i m0 = _mm256_sign_epi8(w0, w0), m1 = _mm256_sign_epi8(w1, w1);
+#pragma GCC unroll 3
+      for (int t = 0; t < T; ++t) {
+        const __m256i a = four(x[t] + 4 * s);
+        dot[t][0] = _mm256_add_epi32(dot[t][0], pairs_to_i32(_mm256_maddubs_epi16(m0, _mm256_sign_epi8(a, w0))));
+        dot[t][1] = _mm256_add_epi32(dot[t][1], pairs_to_i32(_mm256_maddubs_epi16(m1, _mm256_sign_epi8(a, w1))));
+      }
+    }
+  }
+};
+
+template <int T>
+struct Sums {
+  Vf v[T][2];
+  Sums(const float* c, bool first) {
+    for (int t = 0; t < T; ++t) {
+      for (int i = 0; i < 2; ++i) v[t][i] = first ? zero() : load(c + t * kTileRows + 8 * i);
+    }
+  }
+  void save(float* c) const {
+    for (int t = 0; t < T; ++t) {
+      for (int i = 0; i < 2; ++i) store(c + t * kTileRows + 8 * i, v[t][i]);
+    }
+  }
+};
+
+template <int T, class Products, bool Min>
+void quant_tokens(const QuantTile* tile, int depth, const void* const* x, size_t offset, float* c, bool first) {
+  constexpr int kInBlock = kBlock / Products::kColumns, kInGroup = kGroup / Products::kColumns;
+  const ActBlock* a[T];
+  for (int t = 0; t < T; ++t) a[t] = reinterpret_cast<const ActBlock*>(static_cast<const uint8_t*>(x[t]) + offset);
+  for (int half = 0; half < 2; ++half) {
+    float* to = c + 16 * half;
+    Sums<T> sums(to, first);
+    for (int group = 0; group < depth / Products::kColumns; ++group) {
+      const int b = group / kInBlock, part = group % kInBlock, g = part / kInGroup;
+      const int8_t* q[T];
+      int32_t s16[T];
+      for (int t = 0; t < T; ++t) {
+        q[t] = a[t][b].q + group_offset(g) + (part % kInGroup) * Products::kColumns;
+        s16[t] = kInGroup == 2 ? a[t][b].s16[part] : 0;
+      }
+      __m256i dot[T][2];
+      Products::template run<T>(tile, group * (Products::kColumns / 4), 2 * half, q, s16, dot);
+      for (int i = 0; i < 2; ++i) {
+        const Vf scale = load(tile->scale[group] + 16 * half + 8 * i);
+        for (int t = 0; t < T; ++t) {
+          sums.v[t][i] = fma(mul(_mm256_cvtepi32_ps(dot[t][i]), set1(a[t][b].d[g])), scale, sums.v[t][i]);
+          if (Min) {
+            sums.v[t][i] = fnma(load(tile->min[group] + 16 * half + 8 * i), set1(a[t][b].ds[g]), sums.v[t][i]);
+          }
+        }
+      }
+    }
+    sums.save(to);
+  }
+}
+
+template <int T>
+void float_tokens(const FloatTile* tile, int depth, const void* const* x, size_t offset, float* c, bool first) {
+  const float* a[T];
+  for (int t = 0; t < T; ++t) a[t] = reinterpret_cast<const float*>(static_cast<const uint8_t*>(x[t]) + offset);
+  for (int half = 0; half < 2; ++half) {
+    float* to = c + 16 * half;
+    Sums<T> sums(to, first);
+    for (int i = 0; i < depth; ++i) {
+      const Vf w0 = load(tile->w[i] + 16 * half), w1 = load(tile->w[i] + 16 * half + 8);
+#pragma GCC unroll 6
+      for (int t = 0; t < T; ++t) {
+        const Vf v = set1(a[t][i]);
+        sums.v[t][0] = fma(w0, v, sums.v[t][0]);
+        sums.v[t][1] = fma(w1, v, sums.v[t][1]);
+      }
+    }
+    sums.save(to);
+  }
+}
+
+template <class Products, bool Min>
+void quant(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c, bool first) {
+  const QuantTile* q = static_cast<const QuantTile*>(tile);
+  int t = 0;
+  for (; t + kTokens <= tokens; t += kTokens) {
+    quant_tokens<kTokens, Products, Min>(q, depth, x + t, offset, c + t * kTileRows, first);
+  }
+  if (tokens - t == 2) quant_tokens<2, Products, Min>(q, depth, x + t, offset, c + t * kTileRows, first);
+  if (tokens - t == 1) quant_tokens<1, Products, Min>(q, depth, x + t, offset, c + t * kTileRows, first);
+}
+
+}  // namespace
+
+void multiply_min(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c, bool first) {
+  quant<MinProducts, true>(tile, depth, x, offset, tokens, c, first);
+}
+
+void multiply_centred(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c,
+                      bool first) {
+  quant<CentredProducts, false>(tile, depth, x, offset, tokens, c, first);
+}
+
+void multiply_signed(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c,
+                     bool first) {
+  quant<SignedProducts, false>(tile, depth, x, offset, tokens, c, first);
+}
+
+void multiply_float(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c,
+                    bool first) {
+  const FloatTile* w = static_cast<const FloatTile*>(tile);
+  int t = 0;
+  for (; t + 6 <= tokens; t += 6) float_tokens<6>(w, depth, x + t, offset, c + t * kTileRows, first);
+  for (; t + 2 <= tokens; t += 2) float_tokens<2>(w, depth, x + t, offset, c + t * kTileRows, first);
+  if (t < tokens) float_tokens<1>(w, depth, x + t, offset, c + t * kTileRows, first);
+}
+
+}  // namespace doppler::cpu::avx2
+#endif

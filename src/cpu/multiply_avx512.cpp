@@ -1,0 +1,172 @@
+#if defined(__x86_64__)
+// Tiles of weights times many tokens. Six tokens and 32 rows at a time live in registers: an integer and a float
+// accumulator for each of the twelve vectors.
+#include "cpu/formats_avx512.h"
+#include "cpu/tile_avx512.h"
+
+namespace doppler::cpu::avx512 {
+namespace {
+
+constexpr int kTokens = 6;
+
+inline __m512i four(const int8_t* q) {
+  int32_t v;
+  __builtin_memcpy(&v, q, 4);
+  return _mm512_set1_epi32(v);
+}
+
+template <int T>
+struct Sums {
+  __m512 v[T][2];
+  Sums(const float* c, bool first) {
+#pragma GCC unroll 6
+    for (int t = 0; t < T; ++t) {
+      v[t][0] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(c + t * kTileRows);
+      v[t][1] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(c + t * kTileRows + 16);
+    }
+  }
+  void store(float* c) const {
+#pragma GCC unroll 6
+    for (int t = 0; t < T; ++t) {
+      _mm512_storeu_ps(c + t * kTileRows, v[t][0]);
+      _mm512_storeu_ps(c + t * kTileRows + 16, v[t][1]);
+    }
+  }
+};
+
+// `steps` times four columns of T tokens: dot[t][half] += tile · x.
+template <int T, int Steps>
+inline void products(const uint8_t (*w)[2][64], const int8_t* const* x, __m512i (*dot)[2]) {
+#pragma GCC unroll 8
+  for (int s = 0; s < Steps; ++s) {
+    const __m512i w0 = _mm512_load_si512(w[s][0]), w1 = _mm512_load_si512(w[s][1]);
+#pragma GCC unroll 6
+    for (int t = 0; t < T; ++t) {
+      const __m512i a = four(x[t] + 4 * s);
+      dot[t][0] = _mm512_dpbusd_epi32(dot[t][0], w0, a);
+      dot[t][1] = _mm512_dpbusd_epi32(dot[t][1], w1, a);
+    }
+  }
+}
+
+template <int T>
+void multiply_min_tokens(const QuantTile* tile, int depth, const void* const* x, size_t offset, float* c, bool first) {
+  const ActBlock* a[T];
+  for (int t = 0; t < T; ++t) a[t] = reinterpret_cast<const ActBlock*>(static_cast<const uint8_t*>(x[t]) + offset);
+  Sums<T> sums(c, first);
+  for (int group = 0; group < depth / kGroup; ++group) {
+    const int b = group / (kBlock / kGroup), g = group % (kBlock / kGroup);
+    __m512i dot[T][2];
+    const int8_t* q[T];
+#pragma GCC unroll 6
+    for (int t = 0; t < T; ++t) {
+      dot[t][0] = dot[t][1] = _mm512_setzero_si512();
+      q[t] = a[t][b].q + group_offset(g);
+    }
+    products<T, 8>(tile->q + group * 8, q, dot);
+    const __m512 s0 = _mm512_load_ps(tile->scale[group]), s1 = _mm512_load_ps(tile->scale[group] + 16);
+    const __m512 m0 = _mm512_load_ps(tile->min[group]), m1 = _mm512_load_ps(tile->min[group] + 16);
+#pragma GCC unroll 6
+    for (int t = 0; t < T; ++t) {
+      const __m512 d = _mm512_set1_ps(a[t][b].d[g]), ds = _mm512_set1_ps(a[t][b].ds[g]);
+      sums.v[t][0] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot[t][0]), d), s0, sums.v[t][0]);
+      sums.v[t][1] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot[t][1]), d), s1, sums.v[t][1]);
+      sums.v[t][0] = _mm512_fnmadd_ps(m0, ds, sums.v[t][0]);
+      sums.v[t][1] = _mm512_fnmadd_ps(m1, ds, sums.v[t][1]);
+    }
+  }
+  sums.store(c);
+}
+
+template <int T>
+void multiply_centred_tokens(const QuantTile* tile, int depth, const void* const* x, size_t offset, float* c,
+                             bool first) {
+  const ActBlock* a[T];
+  for (int t = 0; t < T; ++t) a[t] = reinterpret_cast<const ActBlock*>(static_cast<const uint8_t*>(x[t]) + offset);
+  Sums<T> sums(c, first);
+  for (int group = 0; group < depth / 16; ++group) {
+    const int b = group / (kBlock / 16), g = group % (kBlock / 16);
+    __m512i dot[T][2];
+    const int8_t* q[T];
+#pragma GCC unroll 6
+    for (int t = 0; t < T; ++t) {
+      dot[t][0] = dot[t][1] = _mm512_set1_epi32(-32 * a[t][b].s16[g]);
+      q[t] = a[t][b].q + group_offset(g / 2) + (g & 1) * 16;
+    }
+    products<T, 4>(tile->q + group * 4, q, dot);
+    const __m512 s0 = _mm512_load_ps(tile->scale[group]), s1 = _mm512_load_ps(tile->scale[group] + 16);
+#pragma GCC unroll 6
+    for (int t = 0; t < T; ++t) {
+      const __m512 d = _mm512_set1_ps(a[t][b].d[g / 2]);
+      sums.v[t][0] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot[t][0]), d), s0, sums.v[t][0]);
+      sums.v[t][1] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot[t][1]), d), s1, sums.v[t][1]);
+    }
+  }
+  sums.store(c);
+}
+
+template <int T>
+void multiply_float_tokens(const FloatTile* tile, int depth, const void* const* x, size_t offset, float* c,
+                           bool first) {
+  const float* a[T];
+  for (int t = 0; t < T; ++t) a[t] = reinterpret_cast<const float*>(static_cast<const uint8_t*>(x[t]) + offset);
+  Sums<T> sums(c, first);
+  for (int i = 0; i < depth; ++i) {
+    const __m512 w0 = _mm512_load_ps(tile->w[i]), w1 = _mm512_load_ps(tile->w[i] + 16);
+#pragma GCC unroll 6
+    for (int t = 0; t < T; ++t) {
+      const __m512 v = _mm512_set1_ps(a[t][i]);
+      sums.v[t][0] = _mm512_fmadd_ps(w0, v, sums.v[t][0]);
+      sums.v[t][1] = _mm512_fmadd_ps(w1, v, sums.v[t][1]);
+    }
+  }
+  sums.store(c);
+}
+
+template <int T>
+struct Many {
+  static constexpr int value = T;
+};
+
+// Calls f(Many<T>, t) over the tokens in sixes, then over what is left.
+template <class Function>
+inline void by_tokens(int tokens, Function&& f) {
+  int t = 0;
+  for (; t + kTokens <= tokens; t += kTokens) f(Many<kTokens>{}, t);
+  switch (tokens - t) {
+    case 1: return f(Many<1>{}, t);
+    case 2: return f(Many<2>{}, t);
+    case 3: return f(Many<3>{}, t);
+    case 4: return f(Many<4>{}, t);
+    case 5: return f(Many<5>{}, t);
+    default: return;
+  }
+}
+
+}  // namespace
+
+void multiply_min(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c, bool first) {
+  by_tokens(tokens, [&](auto many, int t) {
+    multiply_min_tokens<decltype(many)::value>(static_cast<const QuantTile*>(tile), depth, x + t, offset,
+                                               c + t * kTileRows, first);
+  });
+}
+
+void multiply_centred(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c,
+                      bool first) {
+  by_tokens(tokens, [&](auto many, int t) {
+    multiply_centred_tokens<decltype(many)::value>(static_cast<const QuantTile*>(tile), depth, x + t, offset,
+                                                   c + t * kTileRows, first);
+  });
+}
+
+void multiply_float(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c,
+                    bool first) {
+  by_tokens(tokens, [&](auto many, int t) {
+    multiply_float_tokens<decltype(many)::value>(static_cast<const FloatTile*>(tile), depth, x + t, offset,
+                                                 c + t * kTileRows, first);
+  });
+}
+
+}  // namespace doppler::cpu::avx512
+#endif

@@ -1,0 +1,275 @@
+#include "cpu/program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "format/decode.h"
+
+namespace doppler::cpu {
+namespace {
+
+std::vector<float> decode_small(const Tensor& tensor) {
+  const size_t cols = static_cast<size_t>(tensor.cols()), rows = static_cast<size_t>(tensor.rows());
+  if (tensor.bytes.size() < rows * tensor.stride()) {
+    fail({ErrorCode::kFormat, "a tensor has fewer bytes than its shape needs", tensor.name,
+          std::to_string(rows * tensor.stride()), std::to_string(tensor.bytes.size()), ""});
+  }
+  std::vector<float> out(rows * cols);
+  for (size_t r = 0; r < rows; ++r) {
+    decode_row(tensor.dtype, tensor.row(static_cast<int64_t>(r)), out.data() + r * cols, cols);
+  }
+  return out;
+}
+
+// Steps to operations, one node each.
+class Lowering {
+ public:
+  Lowering(const ModelConfig& config, const Plan& plan, const Weights& weights, const CompileOptions& options)
+      : config_(config), plan_(plan), weights_(weights), kernels_(*options.kernels), fuse_(options.fuse) {}
+
+  Program run() {
+    for (const Value& value : plan_.values) {
+      Slot slot;
+      slot.name = value.name;
+      slot.row_bytes = static_cast<size_t>(value.width) * sizeof(float);
+      program_.slots.push_back(std::move(slot));
+    }
+    quantised_.assign(plan_.values.size(), -1);
+    rows_of_values();
+    segments_of_values();
+    prepare_angles();
+    for (step_ = 0; step_ < static_cast<int>(plan_.steps.size()); ++step_) lower(plan_.steps[index()]);
+    program_.output = plan_.steps.back().output;
+    program_.slots[static_cast<size_t>(program_.output)].outside = true;
+    return std::move(program_);
+  }
+
+ private:
+  size_t index() const { return static_cast<size_t>(step_); }
+  const Tensor& weight(const Step& step, size_t i) const { return weights_.at(step.weights[i].slot); }
+
+  // A value is needed for every position if a key or a value of a cache comes of it; otherwise only where logits are
+  // asked for. Someone who taps the steps wants to see all of them.
+  void rows_of_values() {
+    std::vector<bool> all(plan_.values.size(), false);
+    for (auto step = plan_.steps.rbegin(); step != plan_.steps.rend(); ++step) {
+      const size_t out = static_cast<size_t>(step->output);
+      if (!fuse_) all[out] = !step->logits_only;
+      const bool caches = std::holds_alternative<Attention>(step->op);
+      for (size_t i = 0; i < step->inputs.size(); ++i) {
+        if (all[out] || (caches && i > 0)) all[static_cast<size_t>(step->inputs[i])] = true;
+      }
+    }
+    for (size_t v = 0; v < all.size(); ++v) program_.slots[v].logit_rows = !all[v];
+  }
+
+  // The activations of chosen experts lie side by side in one row but are quantised apart.
+  void segments_of_values() {
+    segments_.assign(plan_.values.size(), 1);
+    for (const Step& step : plan_.steps) {
+      const auto* op = std::get_if<ExpertMatMul>(&step.op);
+      if (op && op->per_expert) segments_[static_cast<size_t>(step.inputs[0])] = op->k;
+    }
+  }
+
+  void prepare_angles() {
+    Slot slot;
+    slot.name = "angles";
+    angles_slot_ = add_slot(std::move(slot));
+    size_t floats = 0;
+    for (size_t s = 0; s < plan_.steps.size(); ++s) {
+      const auto* op = std::get_if<Rope>(&plan_.steps[s].op);
+      if (!op) continue;
+      const auto same = std::find_if(program_.angles.begin(), program_.angles.end(), [&](const AngleTable& t) {
+        return t.rope == op->rope && t.head_dim == op->head_dim;
+      });
+      size_t offset = floats;
+      if (same == program_.angles.end()) {
+        const RopeTable table = make_rope_table(config_.ropes[static_cast<size_t>(op->rope)], op->head_dim);
+        program_.angles.push_back({op->rope, op->head_dim, table, offset});
+        floats += static_cast<size_t>(op->head_dim);
+      } else {
+        offset = same->offset;
+      }
+      program_.angle_of_step.emplace_back(static_cast<int>(s), offset);
+    }
+    program_.slots[static_cast<size_t>(angles_slot_)].row_bytes = round_up(floats * sizeof(float), kLine);
+    if (floats == 0) return;
+    Op op;
+    op.kind = OpKind::kAngles;
+    op.out = angles_slot_;
+    rows_node(std::move(op));
+  }
+
+  int add_slot(Slot slot) {
+    program_.slots.push_back(std::move(slot));
+    return static_cast<int>(program_.slots.size()) - 1;
+  }
+
+  Node& add_node(NodeKind kind, Op op) {
+    Node node;
+    node.kind = kind;
+    node.logit_rows = op.logit_rows;
+    node.ops.push_back(std::move(op));
+    program_.nodes.push_back(std::move(node));
+    return program_.nodes.back();
+  }
+  Node& rows_node(Op op) { return add_node(NodeKind::kRows, std::move(op)); }
+
+  bool logit_rows(int slot) const { return program_.slots[static_cast<size_t>(slot)].logit_rows; }
+
+  Op make_op(OpKind kind, const Step& step) const {
+    Op op;
+    op.kind = kind;
+    op.step = step_;
+    op.in = step.inputs;
+    op.out = step.output;
+    op.logit_rows = logit_rows(step.output);
+    return op;
+  }
+
+  // The slot of `value` as the matrix wants to read it, quantised the first time it is asked for.
+  int input_for(const Linear& matrix, int value) {
+    if (!matrix.quantised_input()) return value;
+    int& slot = quantised_[static_cast<size_t>(value)];
+    if (slot >= 0) return slot;
+    const Slot& from = program_.slots[static_cast<size_t>(value)];
+    const int segments = segments_[static_cast<size_t>(value)];
+    const int width = static_cast<int>(from.row_bytes / sizeof(float)) / segments;
+    Slot to;
+    to.name = from.name + ".q8";
+    to.row_bytes = static_cast<size_t>(segments) * quantised_row_bytes(width);
+    to.logit_rows = from.logit_rows;
+    Op op;
+    op.kind = OpKind::kQuantize;
+    op.in = {value};
+    op.out = slot = add_slot(std::move(to));
+    op.logit_rows = logit_rows(value);
+    op.segments = segments;
+    rows_node(std::move(op));
+    return slot;
+  }
+
+  void lower(const Step& step) {
+    std::visit([&](const auto& op) { lower(step, op); }, step.op);
+    program_.nodes.back().finished_step = step_;
+  }
+
+  void lower(const Step& step, const Embed&) {
+    Op op = make_op(OpKind::kEmbed, step);
+    op.matrix = make_linear(kernels_, weight(step, 0));
+    rows_node(std::move(op));
+  }
+  void lower(const Step& step, const Norm& norm) {
+    Op op = make_op(OpKind::kNorm, step);
+    op.numbers = decode_small(weight(step, 0));
+    for (float& w : op.numbers) w += norm.offset;
+    rows_node(std::move(op));
+  }
+  void lower(const Step& step, const Rope&) {
+    Op op = make_op(OpKind::kRope, step);
+    op.in.push_back(angles_slot_);
+    rows_node(std::move(op));
+  }
+  void lower(const Step& step, const Add&) { rows_node(make_op(OpKind::kAdd, step)); }
+  void lower(const Step& step, const Glu& glu) {
+    Op op = make_op(OpKind::kGlu, step);
+    op.glu = {static_cast<int>(glu.activation), glu.limit, glu.alpha};
+    op.interleaved = glu.interleaved;
+    rows_node(std::move(op));
+  }
+  void lower(const Step& step, const SoftCap& softcap) {
+    Op op = make_op(OpKind::kSoftCap, step);
+    op.cap = softcap.cap;
+    rows_node(std::move(op));
+  }
+  void lower(const Step& step, const Route& route) {
+    const int experts = plan_.values[static_cast<size_t>(step.inputs[0])].width;
+    if (route.k < 1 || route.k > experts) {
+      fail({ErrorCode::kFormat, "more experts are chosen than there are", step.name, fmt::format("1 to {}", experts),
+            std::to_string(route.k), ""});
+    }
+    rows_node(make_op(OpKind::kRoute, step));
+  }
+  void lower(const Step& step, const Combine&) { rows_node(make_op(OpKind::kCombine, step)); }
+
+  void lower(const Step& step, const MatMul& matmul) {
+    MatMulPart part;
+    part.a = make_linear(kernels_, weight(step, 0));
+    part.in = input_for(part.a, step.inputs[0]);
+    part.out = step.output;
+    Op op = make_op(OpKind::kMatMul, step);
+    op.in = {part.in};
+    if (matmul.bias) {
+      op.numbers = decode_small(weight(step, 1));
+      part.a.bias = op.numbers.data();  // moving the vector keeps its elements where they are
+    }
+    add_node(NodeKind::kMatMul, std::move(op)).parts.push_back(part);
+  }
+
+  void lower(const Step& step, const ExpertMatMul& experts) {
+    Op op = make_op(OpKind::kExpertMatMul, step);
+    op.matrix = make_linear(kernels_, weight(step, 0));
+    op.in[0] = input_for(op.matrix, step.inputs[0]);
+    if (experts.bias) {
+      op.numbers = decode_small(weight(step, 1));
+      op.matrix.bias = op.numbers.data();
+    }
+    add_node(NodeKind::kExperts, std::move(op));
+  }
+
+  void lower(const Step& step, const Attention& attention) {
+    Op store = make_op(OpKind::kStoreKv, step);
+    store.in = {step.inputs[1], step.inputs[2]};
+    store.out = -1;
+    store.logit_rows = false;
+    rows_node(std::move(store));
+
+    Op attend = make_op(OpKind::kAttend, step);
+    attend.in = {step.inputs[0]};
+    if (attention.sinks) attend.numbers = decode_small(weight(step, 0));
+    std::vector<float> sinks = attend.numbers;
+    add_node(NodeKind::kAttend, std::move(attend));
+
+    if (attention.window > 0) {
+      Op commit = make_op(OpKind::kCommitKv, step);
+      commit.in.clear();
+      commit.out = -1;
+      commit.logit_rows = false;
+      rows_node(std::move(commit));
+    }
+    Op merge = make_op(OpKind::kMerge, step);
+    merge.in.clear();
+    merge.numbers = std::move(sinks);
+    rows_node(std::move(merge));
+  }
+
+  const ModelConfig& config_;
+  const Plan& plan_;
+  const Weights& weights_;
+  const Kernels& kernels_;
+  const bool fuse_;
+  Program program_;
+  std::vector<int> quantised_, segments_;
+  int angles_slot_ = -1;
+  int step_ = 0;
+};
+
+}  // namespace
+
+Program compile(const ModelConfig& config, const Plan& plan, const Weights& weights, const CompileOptions& options) {
+  Program program = Lowering(config, plan, weights, options).run();
+  if (options.fuse) {
+    fuse_glu(program);
+    fuse_softcap(program);
+    fuse_quantize(program);
+    fuse_shared_input(program);
+    fuse_rows(program);
+  }
+  place_slots(program, options.block, options.fuse);
+  return program;
+}
+
+}  // namespace doppler::cpu

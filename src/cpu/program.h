@@ -1,0 +1,118 @@
+// A Plan made ready for the CPU: its steps lowered to operations on rows of slots, grouped into nodes. All threads run a
+// node together and meet at its end.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cpu/linear.h"
+#include "cpu/memory.h"
+#include "model/plan.h"
+#include "model/weights.h"
+
+namespace doppler::cpu {
+
+// Storage of one value in one form (f32, or quantised activations), a row a token.
+struct Slot {
+  std::string name;
+  size_t row_bytes = 0;
+  bool logit_rows = false;  // has rows only for the positions whose logits are asked for
+  bool local = false;       // lives within one row of one node: one row of a thread's own scratch is enough
+  bool outside = false;     // the logits: memory of the executor
+  int first = -1, last = -1;  // nodes that write and last read it; -1: never used
+  size_t offset = 0;          // into the arena, or into a thread's scratch when local
+};
+
+enum class OpKind : uint8_t {
+  kAngles,  // cosines and sines of this row's position
+  kEmbed, kNorm, kRope, kAdd, kGlu, kSoftCap, kRoute, kCombine,
+  kQuantize,  // f32 row to ActBlocks
+  kStoreKv,   // fresh keys and values to f16: into the cache, or aside while a ring is still read
+  kCommitKv,  // from aside into the ring
+  kMerge,     // joins the parts of an attention that was split by keys
+  kMatMul, kExpertMatMul, kAttend,
+};
+
+struct Op {
+  OpKind kind = OpKind::kAdd;
+  int step = -1;  // of the plan
+  std::vector<int> in;  // slots
+  int out = -1;         // slot
+  bool logit_rows = false;
+  std::vector<float> numbers;  // small weights as f32: a norm's (offset + w), sinks
+  Linear matrix;               // matmuls and embed
+  int segments = 1;            // kQuantize: parts of the row that are quantised apart
+  GluParams glu{};             // kGlu
+  bool interleaved = false;    // kGlu
+  float cap = 0;               // kSoftCap
+};
+
+// One product of a matmul node with what follows it at once: out = cap(glu(a·x, b·x)).
+struct MatMulPart {
+  Linear a, b;  // b only with glu
+  int in = -1;
+  int out = -1, out_quantised = -1;  // slots; either may be missing
+  bool glu = false;
+  GluParams glu_params{};
+  float softcap = 0;
+};
+
+enum class NodeKind : uint8_t { kRows, kMatMul, kExperts, kAttend };
+
+struct Node {
+  NodeKind kind;
+  bool logit_rows = false;
+  std::vector<Op> ops;            // kRows: run in order on each row; otherwise one
+  std::vector<MatMulPart> parts;  // kMatMul
+  int finished_step = -1;         // the plan's step whose output is whole after this node
+};
+
+struct AngleTable {
+  int rope, head_dim;
+  RopeTable table;
+  size_t offset;  // floats into a row of the angles slot: cosines, then sines
+};
+
+// Moved, never copied: matrices point to biases that lie in the nodes' operations.
+struct Program {
+  Program() = default;
+  Program(Program&&) = default;
+  Program& operator=(Program&&) = default;
+
+  std::vector<Slot> slots;
+  std::vector<Node> nodes;
+  std::vector<AngleTable> angles;
+  std::vector<std::pair<int, size_t>> angle_of_step;  // kRope ops: step → offset of its cosines
+  int output = -1;       // slot of the logits
+  size_t arena_bytes = 0, local_bytes = 0;
+};
+
+struct CompileOptions {
+  const Kernels* kernels = nullptr;
+  int block = 1;
+  bool fuse = true;  // false: a node a step, every value in the arena
+};
+
+Program compile(const ModelConfig& config, const Plan& plan, const Weights& weights, const CompileOptions& options);
+
+// The patterns that join nodes; see fuse.cpp. Called by compile().
+void fuse_glu(Program& program);
+void fuse_softcap(Program& program);
+void fuse_quantize(Program& program);
+void fuse_shared_input(Program& program);
+void fuse_rows(Program& program);
+
+// Lifetimes from the nodes, then places: two slots alive at the same node never share a byte.
+void place_slots(Program& program, int block, bool local_allowed);
+// The pairs of slots that do; empty if all is well.
+std::vector<std::string> overlapping_slots(const Program& program, int block);
+
+// One line a node: what it runs and which slots it touches.
+std::string describe(const Program& program, const Plan& plan);
+
+// Slots a node reads and writes.
+std::vector<int> slots_read(const Node& node);
+std::vector<int> slots_written(const Node& node);
+
+}  // namespace doppler::cpu

@@ -1,0 +1,174 @@
+// The operations on one row of activations, written once over the vector of the including file (simd_*.h), which
+// must say DOPPLER_ISA.
+namespace doppler::cpu::DOPPLER_ISA {
+namespace {
+
+// e^x for −87.3 ≤ x ≤ 88.3, clamped outside. x = n·ln2 + r with |r| ≤ ln2/2, then seven terms of the series: the
+// remainder is 5e-9, rounding adds about 2e-7 relative.
+inline Vf vexp(Vf x) {
+  x = max(set1(-87.3f), min(set1(88.3f), x));  // this order lets NaN through
+  const Vf n = round(mul(x, set1(1.44269504f)));
+  Vf r = fnma(n, set1(0.693359375f), x);    // ln2 in two parts, the first exact in few bits
+  r = fnma(n, set1(-2.12194440e-4f), r);
+  Vf p = set1(1.0f / 5040);
+  p = fma(p, r, set1(1.0f / 720));
+  p = fma(p, r, set1(1.0f / 120));
+  p = fma(p, r, set1(1.0f / 24));
+  p = fma(p, r, set1(1.0f / 6));
+  p = fma(p, r, set1(0.5f));
+  p = fma(p, r, set1(1.0f));
+  p = fma(p, r, set1(1.0f));
+  return times_pow2(p, n);
+}
+
+// Absolute error under 2e-7.
+inline Vf vtanh(Vf x) {
+  const Vf e = vexp(mul(abs(x), set1(-2.0f)));
+  return copy_sign(div(sub(set1(1.0f), e), add(set1(1.0f), e)), x);
+}
+
+inline Vf vsigmoid(Vf x) { return div(set1(1.0f), add(set1(1.0f), vexp(sub(zero(), x)))); }
+
+// Calls f(i, lanes) for each vector of [0, n): whole vectors, then the rest.
+template <class Function>
+inline void by_vector(int n, Function&& f) {
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) f(i, kLanes);
+  if (i < n) f(i, n - i);
+}
+inline Vf load_part(const float* p, int lanes) { return lanes == kLanes ? load(p) : load_n(p, lanes); }
+inline void store_part(float* p, Vf a, int lanes) {
+  if (lanes == kLanes) {
+    store(p, a);
+  } else {
+    store_n(p, a, lanes);
+  }
+}
+
+void norm(const float* x, const float* w, float* out, int n, int group, float eps) {
+  for (int start = 0; start < n; start += group) {
+    const float* in = x + start;
+    Vf squares[2] = {zero(), zero()};
+    by_vector(group, [&](int i, int lanes) {
+      const Vf a = load_part(in + i, lanes);
+      Vf& sum = squares[(i / kLanes) & 1];
+      sum = fma(a, a, sum);
+    });
+    const float mean = sum_lanes(add(squares[0], squares[1])) / static_cast<float>(group);
+    const Vf scale = set1(1.0f / __builtin_sqrtf(mean + eps));
+    by_vector(group, [&](int i, int lanes) {
+      store_part(out + start + i, mul(mul(load_part(in + i, lanes), scale), load_part(w + i, lanes)), lanes);
+    });
+  }
+}
+
+void add_rows(const float* a, const float* b, float* out, int n) {
+  by_vector(n, [&](int i, int lanes) {
+    store_part(out + i, add(load_part(a + i, lanes), load_part(b + i, lanes)), lanes);
+  });
+}
+
+void axpy(float a, const float* x, float* out, int n) {
+  const Vf factor = set1(a);
+  by_vector(n, [&](int i, int lanes) {
+    store_part(out + i, fma(factor, load_part(x + i, lanes), load_part(out + i, lanes)), lanes);
+  });
+}
+
+void exp_row(const float* x, float* out, int n) {
+  by_vector(n, [&](int i, int lanes) { store_part(out + i, vexp(load_part(x + i, lanes)), lanes); });
+}
+
+void softcap(const float* x, float* out, int n, float cap) {
+  const Vf top = set1(cap), inverse = set1(1.0f / cap);
+  by_vector(n, [&](int i, int lanes) {
+    store_part(out + i, mul(top, vtanh(mul(load_part(x + i, lanes), inverse))), lanes);
+  });
+}
+
+void rope(const float* x, const float* cosines, const float* sines, float* out, int width, int head_dim) {
+  const int half = head_dim / 2;
+  for (int head = 0; head < width; head += head_dim) {
+    const float* low = x + head;
+    const float* high = low + half;
+    by_vector(half, [&](int i, int lanes) {
+      const Vf a = load_part(low + i, lanes), b = load_part(high + i, lanes);
+      const Vf c = load_part(cosines + i, lanes), s = load_part(sines + i, lanes);
+      store_part(out + head + i, fnma(b, s, mul(a, c)), lanes);
+      store_part(out + head + half + i, fma(a, s, mul(b, c)), lanes);
+    });
+  }
+}
+
+inline Vf glu_one(const GluParams& params, Vf g, Vf u) {
+  if (params.activation == 0) {  // gelu_tanh: 0.5·(1 + tanh(y)) = sigmoid(2y)
+    const Vf y = mul(mul(g, set1(1.5957691216f)), fma(mul(g, g), set1(0.044715f), set1(1.0f)));
+    return mul(mul(g, vsigmoid(y)), u);
+  }
+  if (params.activation == 1) return mul(mul(g, vsigmoid(g)), u);  // silu
+  const Vf limit = set1(params.limit);
+  const Vf low = min(g, limit), linear = max(min(u, limit), sub(zero(), limit));
+  return mul(mul(low, vsigmoid(mul(low, set1(params.alpha)))), add(linear, set1(1.0f)));
+}
+
+void glu(const GluParams& params, const float* gate, const float* up, float* out, int n) {
+  by_vector(n, [&](int i, int lanes) {
+    store_part(out + i, glu_one(params, load_part(gate + i, lanes), load_part(up + i, lanes)), lanes);
+  });
+}
+
+void glu_interleaved(const GluParams& params, const float* gate_up, float* out, int n) {
+  by_vector(n, [&](int i, int lanes) {
+    Vf g, u;
+    if (lanes == kLanes) {
+      deinterleave(gate_up + 2 * i, g, u);
+    } else {
+      float part[2 * kLanes] = {};
+      for (int j = 0; j < 2 * lanes; ++j) part[j] = gate_up[2 * i + j];
+      deinterleave(part, g, u);
+    }
+    store_part(out + i, glu_one(params, g, u), lanes);
+  });
+}
+
+void quantize_group(const float* x, int n, ActBlock* block, int g) {
+  alignas(64) float part[kGroup];
+  if (n < kGroup) {
+    for (int i = 0; i < kGroup; ++i) part[i] = i < n ? x[i] : 0.0f;
+    x = part;
+  }
+  int8_t* q = block->q + group_offset(g);
+  int32_t* sums = block->s16 + 2 * g;
+  const float most = max_abs32(x);
+  if (most > 1e-30f && most < 3e38f) {
+    const float d = most / 127.0f;
+    quantize32(x, 127.0f / most, q, sums[0], sums[1]);
+    block->d[g] = d;
+    block->ds[g] = d * static_cast<float>(sums[0] + sums[1]);
+    return;
+  }
+  // Nothing worth a scale, or a value that is not finite: zeros, with a scale that carries NaN on.
+  const float d = most < 1.0f ? 0.0f : __builtin_nanf("");
+  for (int i = 0; i < kGroup; ++i) q[i] = 0;
+  sums[0] = sums[1] = 0;
+  block->d[g] = block->ds[g] = d;
+}
+
+void quantize(const float* x, int n, ActBlock* out) {
+  const int groups = (n + kBlock - 1) / kBlock * (kBlock / kGroup);
+  for (int g = 0; g < groups; ++g) {
+    const int start = g * kGroup;
+    const int count = n - start > kGroup ? kGroup : n > start ? n - start : 0;
+    quantize_group(x + (count > 0 ? start : 0), count, out + start / kBlock, g % (kBlock / kGroup));
+  }
+}
+
+void to_f16(const float* x, uint16_t* out, int n) {
+  const Vf top = set1(65504.0f), bottom = set1(-65504.0f);
+  by_vector(n, [&](int i, int lanes) {
+    store_f16_n(out + i, max(bottom, min(top, load_part(x + i, lanes))), lanes);  // NaN stays NaN
+  });
+}
+
+}  // namespace
+}  // namespace doppler::cpu::DOPPLER_ISA

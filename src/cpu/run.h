@@ -1,0 +1,83 @@
+// Running a Program's nodes over one block of tokens. Every thread of the pool calls run_node for every node; work inside
+// a node is handed out by counters, and what a piece of work computes does not depend on who does it, so results are
+// the same for any number of threads.
+#pragma once
+
+#include <atomic>
+#include <span>
+#include <vector>
+
+#include "base/threads.h"
+#include "cpu/kv_cache.h"
+#include "cpu/program.h"
+
+namespace doppler::cpu {
+
+// Queries up to this many rows are split by keys instead of by rows.
+inline constexpr int kSplitRows = 4;
+inline constexpr int kMostSplits = 16;
+// Query rows (tokens · heads of a group) that one piece of attention holds, or one token's group where that is more.
+inline constexpr int kAttendRows = 64;
+
+// One thread's own memory; sizes in scratch.cpp.
+struct Scratch {
+  LinearScratch linear;
+  float* c[2];          // [block][kTileRows], two products of a glu
+  const void** inputs;  // [block · experts a token]
+  std::byte* local;     // slots of one row
+  float* queries;       // attention: [query rows][dim], scaled
+  float* mixed;         // [query rows][dim]
+  float* scores;
+  float* highest;       // [query rows], and so on
+  float* total;
+  int32_t* first;
+  int32_t* last;
+  uint16_t* half;       // [dim]
+  int32_t* expert_start;   // [experts + 1]
+  int32_t* expert_tokens;  // [block · k]: row · k + place
+};
+
+struct RunState {
+  const Kernels* kernels = nullptr;
+  const Plan* plan = nullptr;
+  Program* program = nullptr;
+  KvCache* cache = nullptr;
+  std::byte* arena = nullptr;
+  float* partials = nullptr;  // attention split by keys: [row][head][split][dim + 2]
+  int many_tokens = 7;        // from here on tiles pay
+
+  std::span<const int32_t> tokens;  // of this block
+  int position = 0;                 // of the block's first token
+  int logit_count = 0;              // rows of logit_rows nodes: the last ones of the block
+  float* logits = nullptr;          // where the first of them goes
+
+  int rows(bool logit_rows) const { return logit_rows ? logit_count : static_cast<int>(tokens.size()); }
+  int first_row(bool logit_rows) const { return static_cast<int>(tokens.size()) - rows(logit_rows); }
+
+  // Row `row` of a node with these rows, in a slot that may have more.
+  template <class T>
+  T* at(int slot, int row, bool node_logit_rows, const Scratch& scratch) const {
+    const Slot& s = program->slots[static_cast<size_t>(slot)];
+    if (s.local) return reinterpret_cast<T*>(scratch.local + s.offset);
+    if (node_logit_rows && !s.logit_rows) row += first_row(true);
+    std::byte* base = s.outside ? reinterpret_cast<std::byte*>(logits) : arena + s.offset;
+    return reinterpret_cast<T*>(base + static_cast<size_t>(row) * s.row_bytes);
+  }
+};
+
+using Counter = std::atomic<int>;
+
+void run_node(const RunState& state, const Node& node, Counter& counter, const Scratch& scratch);
+
+void run_rows(const RunState& state, const Node& node, Counter& counter, const Scratch& scratch);
+void run_matmul(const RunState& state, const Node& node, Counter& counter, const Scratch& scratch);
+void run_experts(const RunState& state, const Node& node, Counter& counter, const Scratch& scratch);
+void run_attend(const RunState& state, const Node& node, Counter& counter, const Scratch& scratch);
+void merge_row(const RunState& state, const Op& op, int row, const Scratch& scratch);
+
+// Memory for one thread, and the places in it.
+size_t scratch_bytes(const Program& program, const Plan& plan, int block);
+Scratch make_scratch(const Program& program, const Plan& plan, int block, std::byte* memory);
+size_t partial_floats(const Plan& plan);
+
+}  // namespace doppler::cpu

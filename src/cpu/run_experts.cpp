@@ -1,0 +1,72 @@
+// Products with the matrices of the chosen experts. Tokens are grouped by expert, so that each expert's rows are read
+// once for all tokens that chose it; experts nobody chose are not touched.
+#include <algorithm>
+
+#include "cpu/run.h"
+
+namespace doppler::cpu {
+
+void run_experts(const RunState& state, const Node& node, Counter& counter, const Scratch& scratch) {
+  const Op& op = node.ops[0];
+  const ExpertMatMul& experts = std::get<ExpertMatMul>(state.plan->steps[static_cast<size_t>(op.step)].op);
+  const Kernels& kernels = *state.kernels;
+  const int rows = state.rows(node.logit_rows), k = experts.k;
+  const int expert_count = static_cast<int>(state.plan->steps[static_cast<size_t>(op.step)].weights[0].shape[0]);
+  const auto chosen = [&](int row, int place) {
+    return static_cast<int>(state.at<float>(op.in[1], row, node.logit_rows, scratch)[place]);
+  };
+
+  // Every thread sorts for itself: it is little work, and nobody has to wait.
+  int32_t* start = scratch.expert_start;
+  std::fill(start, start + expert_count + 1, 0);
+  for (int row = 0; row < rows; ++row) {
+    for (int place = 0; place < k; ++place) ++start[chosen(row, place) + 1];
+  }
+  for (int e = 0; e < expert_count; ++e) start[e + 1] += start[e];
+  for (int row = 0; row < rows; ++row) {
+    for (int place = 0; place < k; ++place) scratch.expert_tokens[start[chosen(row, place)]++] = row * k + place;
+  }
+  for (int e = expert_count; e > 0; --e) start[e] = start[e - 1];
+  start[0] = 0;
+
+  const size_t segment = op.matrix.quantised_input() ? quantised_row_bytes(op.matrix.cols)
+                                                     : static_cast<size_t>(op.matrix.cols) * sizeof(float);
+  const auto input = [&](int entry) {
+    const std::byte* x = state.at<std::byte>(op.in[0], entry / k, node.logit_rows, scratch);
+    return x + (experts.per_expert ? static_cast<size_t>(entry % k) * segment : 0);
+  };
+  const auto output = [&](int entry, int first) {
+    return state.at<float>(op.out, entry / k, node.logit_rows, scratch) + (entry % k) * op.matrix.rows + first;
+  };
+
+  const int pieces = (op.matrix.rows + kTileRows - 1) / kTileRows;
+  int piece = counter.fetch_add(1, std::memory_order_relaxed);
+  int before = 0;  // pieces of the experts gone by
+  for (int e = 0; e < expert_count; ++e) {
+    const int32_t* entries = scratch.expert_tokens + start[e];
+    const int count = start[e + 1] - start[e];
+    if (count == 0) continue;
+    const Linear matrix = op.matrix.expert(e);
+    for (; piece < before + pieces; piece = counter.fetch_add(1, std::memory_order_relaxed)) {
+      const int first = (piece - before) * kTileRows, n = std::min(kTileRows, matrix.rows - first);
+      if (count < state.many_tokens) {
+        for (int i = 0; i < count; ++i) {
+          multiply_rows(kernels, matrix, first, n, input(entries[i]), output(entries[i], first), scratch.linear);
+        }
+        continue;
+      }
+      // A tile's results are bounded by the block; an expert's tokens may be up to block · k places.
+      for (int from = 0; from < count; from += static_cast<int>(state.tokens.size())) {
+        const int some = std::min(count - from, static_cast<int>(state.tokens.size()));
+        for (int i = 0; i < some; ++i) scratch.inputs[i] = input(entries[from + i]);
+        multiply_tile(kernels, matrix, first, n, scratch.inputs, some, scratch.c[0], scratch.linear);
+        for (int i = 0; i < some; ++i) {
+          std::copy_n(scratch.c[0] + i * kTileRows, n, output(entries[from + i], first));
+        }
+      }
+    }
+    before += pieces;
+  }
+}
+
+}  // namespace doppler::cpu

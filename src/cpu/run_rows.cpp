@@ -1,0 +1,173 @@
+// Operations that look at one row only, one after the other on each row.
+#include <algorithm>
+#include <cmath>
+
+#include "cpu/run.h"
+#include "format/decode.h"
+
+namespace doppler::cpu {
+namespace {
+
+constexpr int kRowsAtOnce = 4;  // rows a thread takes from the counter
+
+class RowRunner {
+ public:
+  RowRunner(const RunState& state, const Node& node, const Scratch& scratch)
+      : s_(state), node_(node), scratch_(scratch), k_(*state.kernels) {}
+
+  void run(const Op& op, int row) {
+    const int token = s_.first_row(op.logit_rows) + row;  // within the block
+    switch (op.kind) {
+      case OpKind::kAngles: return angles(op, row, token);
+      case OpKind::kEmbed: return embed(op, row, token);
+      case OpKind::kNorm: {
+        const int group = static_cast<int>(op.numbers.size());
+        const float eps = std::get<Norm>(step(op).op).eps;
+        return k_.norm(in(op, 0, row), op.numbers.data(), out(op, row), width(op.out), group, eps);
+      }
+      case OpKind::kRope: return rope(op, row);
+      case OpKind::kAdd: return k_.add(in(op, 0, row), in(op, 1, row), out(op, row), width(op.out));
+      case OpKind::kGlu:
+        if (op.interleaved) return k_.glu_interleaved(op.glu, in(op, 0, row), out(op, row), width(op.out));
+        return k_.glu(op.glu, in(op, 0, row), in(op, 1, row), out(op, row), width(op.out));
+      case OpKind::kSoftCap: return k_.softcap(in(op, 0, row), out(op, row), width(op.out), op.cap);
+      case OpKind::kRoute: return route(op, row);
+      case OpKind::kCombine: return combine(op, row);
+      case OpKind::kQuantize: return quantize(op, row);
+      case OpKind::kStoreKv: return store_kv(op, row, token);
+      case OpKind::kCommitKv: return commit_kv(op, token);
+      case OpKind::kMerge: return merge_row(s_, op, row, scratch_);
+      case OpKind::kMatMul:
+      case OpKind::kExpertMatMul:
+      case OpKind::kAttend: return;  // nodes of their own
+    }
+  }
+
+ private:
+  const Step& step(const Op& op) const { return s_.plan->steps[static_cast<size_t>(op.step)]; }
+  const float* in(const Op& op, size_t i, int row) const {
+    return s_.at<float>(op.in[i], row, node_.logit_rows, scratch_);
+  }
+  float* out(const Op& op, int row) const { return s_.at<float>(op.out, row, node_.logit_rows, scratch_); }
+  int width(int slot) const {
+    return static_cast<int>(s_.program->slots[static_cast<size_t>(slot)].row_bytes / sizeof(float));
+  }
+
+  void angles(const Op& op, int row, int token) {
+    float* row_out = out(op, row);
+    for (const AngleTable& t : s_.program->angles) {
+      const size_t half = t.table.inv_freq.size();
+      float* cosines = row_out + t.offset;
+      for (size_t i = 0; i < half; ++i) {
+        const double angle = static_cast<double>(s_.position + token) * t.table.inv_freq[i];
+        cosines[i] = static_cast<float>(std::cos(angle) * t.table.magnitude);
+        cosines[half + i] = static_cast<float>(std::sin(angle) * t.table.magnitude);
+      }
+    }
+  }
+
+  void embed(const Op& op, int row, int token) {
+    const Linear& m = op.matrix;
+    float* to = out(op, row);
+    const size_t index = static_cast<size_t>(s_.tokens[static_cast<size_t>(token)]);
+    decode_row(m.dtype, m.data + index * m.stride, to, static_cast<size_t>(m.cols));
+    const float scale = std::get<Embed>(step(op).op).scale;
+    for (int i = 0; i < m.cols; ++i) to[i] *= scale;
+  }
+
+  void rope(const Op& op, int row) {
+    const int dim = std::get<Rope>(step(op).op).head_dim;
+    const auto& places = s_.program->angle_of_step;
+    const auto place = std::lower_bound(places.begin(), places.end(), std::pair<int, size_t>(op.step, 0));
+    const float* cosines = in(op, 1, row) + place->second;
+    k_.rope(in(op, 0, row), cosines, cosines + dim / 2, out(op, row), width(op.out), dim);
+  }
+
+  void quantize(const Op& op, int row) {
+    const int n = width(op.in[0]) / op.segments;
+    ActBlock* to = s_.at<ActBlock>(op.out, row, node_.logit_rows, scratch_);
+    const size_t blocks = quantised_row_bytes(n) / sizeof(ActBlock);
+    for (int i = 0; i < op.segments; ++i) {
+      k_.quantize(in(op, 0, row) + i * n, n, to + static_cast<size_t>(i) * blocks);
+    }
+  }
+
+  // A ring's oldest keys are still needed by the first tokens of a block, so a block's keys wait aside until all of it
+  // has been attended to. A single token overwrites only the position that has just left its window.
+  void store_kv(const Op& op, int row, int token) {
+    const int layer = std::get<Attention>(step(op).op).layer;
+    const KvStore& cache = s_.cache->layer(layer);
+    const int position = s_.position + token;
+    if (s_.cache->is_ring(layer) && s_.tokens.size() > 1) {
+      s_.cache->fresh(layer).store(k_, token, in(op, 0, row), in(op, 1, row), scratch_.half);
+    } else {
+      cache.store(k_, position % cache.capacity, in(op, 0, row), in(op, 1, row), scratch_.half);
+    }
+  }
+
+  void commit_kv(const Op& op, int token) {
+    const int layer = std::get<Attention>(step(op).op).layer;
+    const KvStore& cache = s_.cache->layer(layer);
+    const int count = static_cast<int>(s_.tokens.size());
+    if (!s_.cache->is_ring(layer) || count == 1 || token + cache.capacity < count) return;
+    cache.copy_slot((s_.position + token) % cache.capacity, s_.cache->fresh(layer), token);
+  }
+
+  // The k highest scores, the lower number first where they are equal, and the softmax over them.
+  void route(const Op& op, int row) {
+    const int k = std::get<Route>(step(op).op).k, experts = width(op.in[0]);
+    const float* scores = in(op, 0, row);
+    float* chosen = out(op, row);
+    for (int i = 0; i < k; ++i) {
+      int best = -1;
+      for (int e = 0; e < experts; ++e) {
+        bool taken = false;
+        for (int j = 0; j < i; ++j) taken |= static_cast<int>(chosen[j]) == e;
+        if (!taken && (best < 0 || scores[e] > scores[best])) best = e;
+      }
+      chosen[i] = static_cast<float>(best);
+      chosen[k + i] = scores[best];
+    }
+    double total = 0;
+    const double highest = chosen[k];
+    for (int i = 0; i < k; ++i) total += std::exp(chosen[k + i] - highest);
+    for (int i = 0; i < k; ++i) chosen[k + i] = static_cast<float>(std::exp(chosen[k + i] - highest) / total);
+  }
+
+  void combine(const Op& op, int row) {
+    const int k = std::get<Combine>(step(op).op).k, n = width(op.out);
+    const float* experts = in(op, 0, row);
+    const float* weights = in(op, 1, row) + k;
+    float* to = out(op, row);
+    std::fill(to, to + n, 0.0f);
+    for (int i = 0; i < k; ++i) k_.axpy(weights[i], experts + i * n, to, n);
+  }
+
+  const RunState& s_;
+  const Node& node_;
+  const Scratch& scratch_;
+  const Kernels& k_;
+};
+
+}  // namespace
+
+void run_rows(const RunState& state, const Node& node, Counter& counter, const Scratch& scratch) {
+  RowRunner runner(state, node, scratch);
+  const int rows = state.rows(node.logit_rows);
+  for (int row; (row = counter.fetch_add(kRowsAtOnce, std::memory_order_relaxed)) < rows;) {
+    for (int r = row; r < std::min(rows, row + kRowsAtOnce); ++r) {
+      for (const Op& op : node.ops) runner.run(op, r);
+    }
+  }
+}
+
+void run_node(const RunState& state, const Node& node, Counter& counter, const Scratch& scratch) {
+  switch (node.kind) {
+    case NodeKind::kRows: return run_rows(state, node, counter, scratch);
+    case NodeKind::kMatMul: return run_matmul(state, node, counter, scratch);
+    case NodeKind::kExperts: return run_experts(state, node, counter, scratch);
+    case NodeKind::kAttend: return run_attend(state, node, counter, scratch);
+  }
+}
+
+}  // namespace doppler::cpu

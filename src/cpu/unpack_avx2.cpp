@@ -1,0 +1,144 @@
+#if defined(__x86_64__)
+// Weight rows into tiles. Rows past the last are the last again: their results are never read.
+#include "cpu/formats_avx2.h"
+#include "cpu/k_blocks_avx2.h"
+#include "cpu/tile_avx2.h"
+
+namespace doppler::cpu::avx2 {
+namespace {
+
+struct Rows {
+  const uint8_t* base;
+  size_t stride;
+  int count;
+  const uint8_t* operator[](int r) const { return base + static_cast<size_t>(r < count ? r : count - 1) * stride; }
+};
+
+// Eight rows of 32 bytes each, as `bytes(row)` gives them, into columns 4·step … of one quarter of the tile.
+template <class Function>
+inline void place_bytes(QuantTile* tile, int step, int quarter, Function&& bytes) {
+  __m256i v[8];
+  for (int r = 0; r < 8; ++r) v[r] = bytes(quarter * kQuarter + r);
+  transpose8(v);
+  for (int i = 0; i < 8; ++i) _mm256_store_si256(reinterpret_cast<__m256i*>(tile->q[step + i][quarter]), v[i]);
+}
+
+// Eight numbers of each of eight rows, transposed to out[number] + 8 · quarter.
+template <class Function>
+inline void place_numbers(float (*out)[kTileRows], int quarter, int count, Function&& numbers) {
+  __m256i v[8];
+  for (int r = 0; r < 8; ++r) v[r] = _mm256_castps_si256(numbers(quarter * kQuarter + r));
+  transpose8(v);
+  for (int i = 0; i < count; ++i) _mm256_store_ps(out[i] + quarter * kQuarter, _mm256_castsi256_ps(v[i]));
+}
+
+template <class Load>
+inline void unpack_floats(const Rows& rows, int k, int k0, int depth, void* to, Load&& weights) {
+  FloatTile* tile = static_cast<FloatTile*>(to);
+  for (int c = 0; c < depth; c += 8) {
+    const int left = k - (k0 + c) < depth - c ? k - (k0 + c) : depth - c;
+    const int n = left < 8 ? left : 8;
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      place_numbers(tile->w + c, quarter, n, [&](int r) { return weights(rows[r], k0 + c, n); });
+    }
+  }
+}
+
+inline Vf load_bf16(const uint8_t* p, int n) {
+  uint16_t part[8] = {};
+  __builtin_memcpy(part, p, static_cast<size_t>(n) * 2);
+  const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(part)));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+
+}  // namespace
+
+void unpack_f32(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile) {
+  unpack_floats({static_cast<const uint8_t*>(weights), stride, rows}, k, k0, depth, tile,
+                [](const uint8_t* row, int c, int n) { return load_n(reinterpret_cast<const float*>(row) + c, n); });
+}
+
+void unpack_f16(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile) {
+  unpack_floats({static_cast<const uint8_t*>(weights), stride, rows}, k, k0, depth, tile,
+                [](const uint8_t* row, int c, int n) {
+                  const uint16_t* p = reinterpret_cast<const uint16_t*>(row) + c;
+                  return n == 8 ? load_f16(p) : load_f16_n(p, n);
+                });
+}
+
+void unpack_bf16(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile) {
+  unpack_floats({static_cast<const uint8_t*>(weights), stride, rows}, k, k0, depth, tile,
+                [](const uint8_t* row, int c, int n) { return load_bf16(row + 2 * c, n); });
+}
+
+void unpack_q4_k(const void* weights, size_t stride, int rows, int /*k*/, int k0, int depth, void* to) {
+  QuantTile* tile = static_cast<QuantTile*>(to);
+  const Rows all{static_cast<const uint8_t*>(weights) + static_cast<size_t>(k0 / kBlock) * kQ4Bytes, stride, rows};
+  for (int b = 0; b < (depth + kBlock - 1) / kBlock; ++b) {
+    const size_t at = static_cast<size_t>(b) * kQ4Bytes;
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      for (int g = 0; g < 8; ++g) {
+        place_bytes(tile, b * 64 + g * 8, quarter, [&](int r) {
+          __m256i even, odd;
+          q4_groups(all[r] + at, g / 2, even, odd);
+          return g % 2 ? odd : even;
+        });
+      }
+      Vf scales, mins;
+      place_numbers(tile->scale + b * 8, quarter, 8, [&](int r) {
+        q4_scales(all[r] + at, scales, mins);
+        return scales;
+      });
+      place_numbers(tile->min + b * 8, quarter, 8, [&](int r) {
+        q4_scales(all[r] + at, scales, mins);
+        return mins;
+      });
+    }
+  }
+}
+
+void unpack_q6_k(const void* weights, size_t stride, int rows, int /*k*/, int k0, int depth, void* to) {
+  QuantTile* tile = static_cast<QuantTile*>(to);
+  const Rows all{static_cast<const uint8_t*>(weights) + static_cast<size_t>(k0 / kBlock) * kQ6Bytes, stride, rows};
+  for (int b = 0; b < (depth + kBlock - 1) / kBlock; ++b) {
+    const size_t at = static_cast<size_t>(b) * kQ6Bytes;
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      for (int g = 0; g < 8; ++g) {
+        place_bytes(tile, b * 64 + g * 8, quarter, [&](int r) {
+          __m256i q[4];
+          q6_groups(all[r] + at, g / 4, q);
+          return q[g % 4];
+        });
+      }
+      Vf low, high;
+      place_numbers(tile->scale + b * 16, quarter, 8, [&](int r) {
+        q6_scales(all[r] + at, low, high);
+        return low;
+      });
+      place_numbers(tile->scale + b * 16 + 8, quarter, 8, [&](int r) {
+        q6_scales(all[r] + at, low, high);
+        return high;
+      });
+    }
+  }
+}
+
+// Rows hold blocks for their own columns only; past them the tile is zero.
+void unpack_q8_0(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* to) {
+  QuantTile* tile = static_cast<QuantTile*>(to);
+  const Rows all{static_cast<const uint8_t*>(weights) + static_cast<size_t>(k0 / 32) * kQ8Bytes, stride, rows};
+  const int units = (k + 31) / 32 - k0 / 32;  // blocks this row has from k0 on
+  for (int u = 0; u < depth / kGroup; ++u) {
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      place_bytes(tile, u * 8, quarter, [&](int r) {
+        return u < units ? load32(all[r] + static_cast<size_t>(u) * kQ8Bytes + 2) : _mm256_setzero_si256();
+      });
+    }
+    for (int r = 0; r < kTileRows; ++r) {
+      tile->scale[u][r] = u < units ? half_at(all[r] + static_cast<size_t>(u) * kQ8Bytes) : 0.0f;
+    }
+  }
+}
+
+}  // namespace doppler::cpu::avx2
+#endif

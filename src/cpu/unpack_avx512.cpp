@@ -1,0 +1,165 @@
+#if defined(__x86_64__)
+// Weight rows into tiles. Rows past the last are the last again: their results are never read.
+#include "cpu/formats_avx512.h"
+#include "cpu/k_blocks_avx512.h"
+#include "cpu/simd_avx512.h"
+#include "cpu/tile_avx512.h"
+
+namespace doppler::cpu::avx512 {
+namespace {
+
+constexpr size_t kQ8Bytes = 34;
+
+struct Rows {
+  const uint8_t* base;
+  size_t stride;
+  int count;
+  const uint8_t* operator[](int r) const { return base + static_cast<size_t>(r < count ? r : count - 1) * stride; }
+};
+
+// Sixteen rows of 64 bytes each, as `bytes(row)` gives them, into columns 4·step … of one half of the tile.
+template <class Function>
+inline void place_bytes(QuantTile* tile, int step, int half, Function&& bytes) {
+  __m512i v[16];
+  for (int r = 0; r < 16; ++r) v[r] = bytes(half * kHalfRows + r);
+  transpose16(v);
+  for (int i = 0; i < 16; ++i) _mm512_store_si512(tile->q[step + i][half], v[i]);
+}
+
+// Sixteen numbers of each of sixteen rows, transposed.
+template <class Function>
+inline void transposed(__m512* out, int half, Function&& numbers) {
+  __m512i v[16];
+  for (int r = 0; r < 16; ++r) v[r] = _mm512_castps_si512(numbers(half * kHalfRows + r));
+  transpose16(v);
+  for (int i = 0; i < 16; ++i) out[i] = _mm512_castsi512_ps(v[i]);
+}
+
+// Tiles of floats: Load(row, column) gives 16 weights, LoadPart(row, column, n) the n of them that exist.
+template <class Load, class LoadPart>
+inline void unpack_floats(const Rows& rows, int k, int k0, int depth, void* to, Load&& whole, LoadPart&& part) {
+  FloatTile* tile = static_cast<FloatTile*>(to);
+  for (int c = 0; c < depth; c += 16) {
+    const int left = k - (k0 + c) < depth - c ? k - (k0 + c) : depth - c;
+    for (int half = 0; half < 2; ++half) {
+      __m512 v[16];
+      transposed(v, half, [&](int r) { return left >= 16 ? whole(rows[r], k0 + c) : part(rows[r], k0 + c, left); });
+      for (int i = 0; i < 16 && i < left; ++i) _mm512_store_ps(tile->w[c + i] + half * kHalfRows, v[i]);
+    }
+  }
+}
+
+inline __m512 bf16_to_f32(__m256i raw) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(raw), 16)); }
+
+}  // namespace
+
+void unpack_f32(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile) {
+  unpack_floats({static_cast<const uint8_t*>(weights), stride, rows}, k, k0, depth, tile,
+                [](const uint8_t* row, int c) { return load(reinterpret_cast<const float*>(row) + c); },
+                [](const uint8_t* row, int c, int n) { return load_n(reinterpret_cast<const float*>(row) + c, n); });
+}
+
+void unpack_f16(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile) {
+  unpack_floats({static_cast<const uint8_t*>(weights), stride, rows}, k, k0, depth, tile,
+                [](const uint8_t* row, int c) { return load_f16(reinterpret_cast<const uint16_t*>(row) + c); },
+                [](const uint8_t* row, int c, int n) {
+                  return load_f16_n(reinterpret_cast<const uint16_t*>(row) + c, n);
+                });
+}
+
+void unpack_bf16(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile) {
+  unpack_floats({static_cast<const uint8_t*>(weights), stride, rows}, k, k0, depth, tile,
+                [](const uint8_t* row, int c) { return bf16_to_f32(load32(row + 2 * c)); },
+                [](const uint8_t* row, int c, int n) {
+                  return bf16_to_f32(_mm256_maskz_loadu_epi16(low_lanes(n), row + 2 * c));
+                });
+}
+
+void unpack_q4_k(const void* weights, size_t stride, int rows, int /*k*/, int k0, int depth, void* to) {
+  QuantTile* tile = static_cast<QuantTile*>(to);
+  const Rows all{static_cast<const uint8_t*>(weights) + static_cast<size_t>(k0 / kBlock) * kQ4Bytes, stride, rows};
+  const __m512i nibble = _mm512_set1_epi8(15);
+  const __m512i shift = join(_mm256_setzero_si256(), _mm256_set1_epi16(4));
+  for (int b = 0; b < (depth + kBlock - 1) / kBlock; ++b) {
+    const size_t at = static_cast<size_t>(b) * kQ4Bytes;
+    for (int half = 0; half < 2; ++half) {
+      for (int chunk = 0; chunk < 4; ++chunk) {  // 64 columns: low, then high nibbles of 32 bytes
+        place_bytes(tile, b * 64 + chunk * 16, half, [&](int r) {
+          const __m512i both = _mm512_broadcast_i64x4(load32(all[r] + at + 16 + 32 * chunk));
+          return _mm512_and_si512(_mm512_srlv_epi16(both, shift), nibble);
+        });
+      }
+      __m512 numbers[16];  // scales of the eight groups, then their minima
+      transposed(numbers, half, [&](int r) { return Q4Headers(all[r] + at, 0, 1).of(0); });
+      for (int g = 0; g < 8; ++g) {
+        _mm512_store_ps(tile->scale[b * 8 + g] + half * kHalfRows, numbers[g]);
+        _mm512_store_ps(tile->min[b * 8 + g] + half * kHalfRows, numbers[8 + g]);
+      }
+    }
+  }
+}
+
+void unpack_q6_k(const void* weights, size_t stride, int rows, int /*k*/, int k0, int depth, void* to) {
+  QuantTile* tile = static_cast<QuantTile*>(to);
+  const Rows all{static_cast<const uint8_t*>(weights) + static_cast<size_t>(k0 / kBlock) * kQ6Bytes, stride, rows};
+  const __m512i nibble = _mm512_set1_epi8(15), upper = _mm512_set1_epi8(0x30);
+  const __m512i control[2] = {qh_controls(qh_control(0), qh_control(2)), qh_controls(qh_control(4), qh_control(6))};
+  for (int b = 0; b < (depth + kBlock - 1) / kBlock; ++b) {
+    const size_t at = static_cast<size_t>(b) * kQ6Bytes;
+    for (int half = 0; half < 2; ++half) {
+      for (int chunk = 0; chunk < 4; ++chunk) {  // 64 columns: one nibble of 64 bytes of ql
+        const int part = chunk / 2, high = chunk % 2;
+        place_bytes(tile, b * 64 + chunk * 16, half, [&](int r) {
+          const uint8_t* block = all[r] + at;
+          const __m512i ql = _mm512_loadu_si512(block + 64 * part);
+          const __m512i low = _mm512_and_si512(high ? _mm512_srli_epi16(ql, 4) : ql, nibble);
+          const __m512i qh = _mm512_broadcast_i64x4(load32(block + 128 + 32 * part));
+          return _mm512_ternarylogic_epi32(_mm512_multishift_epi64_epi8(control[high], qh), upper, low, 0xea);
+        });
+      }
+      __m512 scales[16];
+      transposed(scales, half, [&](int r) {
+        const uint8_t* block = all[r] + at;
+        uint16_t d;
+        __builtin_memcpy(&d, block + 208, 2);
+        const __m512i sc = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 192)));
+        return _mm512_mul_ps(_mm512_cvtepi32_ps(sc), _mm512_cvtph_ps(_mm256_set1_epi16(static_cast<short>(d))));
+      });
+      for (int g = 0; g < 16; ++g) _mm512_store_ps(tile->scale[b * 16 + g] + half * kHalfRows, scales[g]);
+    }
+  }
+}
+
+// int8 as uint8 with an offset of 128: the minimum of every group is 128 · d. Rows hold blocks for their own columns
+// only; past them the tile is zero.
+void unpack_q8_0(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* to) {
+  QuantTile* tile = static_cast<QuantTile*>(to);
+  const Rows all{static_cast<const uint8_t*>(weights) + static_cast<size_t>(k0 / 32) * kQ8Bytes, stride, rows};
+  const int units = (k + 31) / 32 - k0 / 32;  // blocks this row has from k0 on
+  const __m512i flip = _mm512_set1_epi8(-128);
+  for (int half = 0; half < 2; ++half) {
+    for (int chunk = 0; chunk < (depth + 63) / 64; ++chunk) {
+      place_bytes(tile, chunk * 16, half, [&](int r) {
+        const auto unit = [&](int u) {
+          return u < units ? load32(all[r] + static_cast<size_t>(u) * kQ8Bytes + 2) : _mm256_setzero_si256();
+        };
+        return _mm512_xor_si512(join(unit(2 * chunk), unit(2 * chunk + 1)), flip);
+      });
+    }
+    __m512 scales[16];
+    transposed(scales, half, [&](int r) {
+      alignas(32) uint16_t d[16] = {};
+      for (int u = 0; u < depth / 32 && u < units; ++u) {
+        __builtin_memcpy(d + u, all[r] + static_cast<size_t>(u) * kQ8Bytes, 2);
+      }
+      return _mm512_cvtph_ps(load32(d));
+    });
+    for (int g = 0; g < depth / kGroup; ++g) {
+      _mm512_store_ps(tile->scale[g] + half * kHalfRows, scales[g]);
+      _mm512_store_ps(tile->min[g] + half * kHalfRows, _mm512_mul_ps(scales[g], _mm512_set1_ps(128.0f)));
+    }
+  }
+}
+
+}  // namespace doppler::cpu::avx512
+#endif

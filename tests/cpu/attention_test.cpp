@@ -1,0 +1,138 @@
+// The cache's tiles and the running softmax, against plain attention over keys and values rounded to f16.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/half.h"
+#include "cpu/isa.h"
+#include "cpu/kv_cache.h"
+#include "ref/ops.h"
+#include "test_random.h"
+
+namespace doppler::cpu {
+namespace {
+
+using doppler::testing::Random;
+
+class AttendTest : public ::testing::TestWithParam<const Kernels*> {};
+
+std::vector<float> rounded(std::vector<float> v) {
+  for (float& x : v) x = f16_to_f32(f32_to_f16(x));
+  return v;
+}
+
+// One kv head, `heads` queries a row, `n` rows at positions first …, keys 0 … first+n-1 in a store of `capacity`.
+void check(const Kernels& k, int dim, int heads, int n, int first, int window, int capacity, float softcap, bool sinks,
+           uint64_t seed) {
+  Random random(seed);
+  const int total = first + n;
+  const size_t width = static_cast<size_t>(dim);
+  const auto keys = rounded(random.bells(width * static_cast<size_t>(total)));
+  const auto values = rounded(random.bells(width * static_cast<size_t>(total)));
+  const auto queries = random.bells(width * static_cast<size_t>(n * heads));
+  const auto sink = random.bells(static_cast<size_t>(heads), 3);
+  const Attention op{0, heads, 1, dim, window, 0.3f, softcap, sinks};
+  std::vector<float> expected(queries.size());
+  ref::attention(op, queries, keys, values, sinks ? sink : std::vector<float>(), first, expected);
+
+  KvStore store;
+  store.capacity = capacity;
+  store.kv_heads = 1;
+  store.dim = dim;
+  std::vector<uint16_t> key_memory(store.elements()), value_memory(store.elements()), half(width);
+  store.keys = key_memory.data();
+  store.values = value_memory.data();
+  for (int p = 0; p < total; ++p) {
+    store.store(k, p % capacity, keys.data() + p * dim, values.data() + p * dim, half.data());
+  }
+
+  const int rows = n * heads;
+  std::vector<float> scaled = queries, mixed(queries.size(), 0.0f), highest, sum;
+  for (float& q : scaled) q *= op.scale;
+  std::vector<int32_t> from, to;
+  for (int r = 0; r < rows; ++r) {
+    const int position = first + r / heads;
+    from.push_back(window > 0 ? std::max(0, position - window + 1) : 0);
+    to.push_back(position);
+    highest.push_back(sinks ? sink[static_cast<size_t>(r % heads)] : -1e30f);
+    sum.push_back(sinks ? 1.0f : 0.0f);
+  }
+  const QueryTile q{scaled.data(), from.data(), to.data(), rows, dim, softcap};
+  std::vector<float> scratch(static_cast<size_t>(rows) * 65);
+  const int tiles = (std::min(capacity, total) + kKeyTile - 1) / kKeyTile;
+  for (int t = 0; t < tiles;) {
+    KeyTile some[kKeyTilesAtOnce];
+    const int count = std::min(1 + static_cast<int>(seed + static_cast<uint64_t>(t)) % kKeyTilesAtOnce, tiles - t);
+    for (int i = 0; i < count; ++i) some[i] = store.tile(0, t + i, 0, total - 1);
+    k.attend(q, some, count, {mixed.data(), highest.data(), sum.data()}, scratch.data());
+    t += count;
+  }
+  for (int r = 0; r < rows; ++r) {
+    for (int d = 0; d < dim; ++d) {
+      const size_t i = static_cast<size_t>(r * dim + d);
+      ASSERT_NEAR(mixed[i] / sum[static_cast<size_t>(r)], expected[i], 1e-5)
+          << "dim " << dim << " heads " << heads << " n " << n << " first " << first << " window " << window << " row "
+          << r << " column " << d;
+    }
+  }
+}
+
+TEST_P(AttendTest, AgreesWithTheReferenceOverShapes) {
+  uint64_t seed = 100;
+  for (const int dim : {2, 14, 16, 24, 40, 64, 96, 256}) {
+    for (const int heads : {1, 2, 3, 4, 8}) {
+      for (const int n : {1, 2, 5}) {
+        for (const int first : {0, 1, 15, 16, 40, 100}) {
+          check(*GetParam(), dim, heads, n, first, 0, first + n + static_cast<int>(seed % 3), 0, false, seed);
+          ++seed;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttendTest, WindowsSoftCapsAndSinks) {
+  uint64_t seed = 500;
+  for (const int window : {1, 3, 16, 17, 33}) {
+    for (const int first : {0, 2, 16, 50, 77}) {
+      for (const float cap : {0.0f, 5.0f}) {
+        for (const bool sinks : {false, true}) {
+          check(*GetParam(), 32, 2, 3, first, window, first + 3, cap, sinks, seed);
+          ++seed;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttendTest, ARingOfTheWindowIsEnoughForOneToken) {
+  uint64_t seed = 900;
+  for (const int window : {1, 5, 16, 20, 33, 48}) {
+    for (const int first : {0, 4, 16, 31, 100, 101, 117}) {
+      check(*GetParam(), 24, 2, 1, first, window, window, 0, false, seed);
+      ++seed;
+    }
+  }
+}
+
+TEST(KvCache, AWindowedLayerNeverTakesMoreThanItsWindow) {
+  ModelConfig c;
+  c.hidden = 8;
+  c.ffn = 8;
+  c.vocab = 8;
+  c.heads = c.kv_heads = 2;
+  c.head_dim = 6;
+  c.ropes = {RopeConfig{}};
+  c.layers = {{5, 0}, {0, 0}, {100, 0}};
+  const KvCache cache(build_plan(c), 40, 16);
+  EXPECT_EQ(cache.bytes(), (5 + 40 + 40) * 2 * 12 * sizeof(uint16_t));
+  EXPECT_TRUE(cache.is_ring(0));
+  EXPECT_FALSE(cache.is_ring(1));
+  EXPECT_FALSE(cache.is_ring(2));
+}
+
+std::string isa_name(const ::testing::TestParamInfo<const Kernels*>& info) { return info.param->name; }
+INSTANTIATE_TEST_SUITE_P(Isa, AttendTest, ::testing::ValuesIn(available_kernels()), isa_name);
+
+}  // namespace
+}  // namespace doppler::cpu

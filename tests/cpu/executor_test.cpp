@@ -1,0 +1,302 @@
+// The whole executor against the reference executor, and against itself: whatever the instruction set, the threads, the
+// blocks and the fusions, the numbers are the same.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "allocations.h"
+#include "base/error.h"
+#include "cpu/bandwidth.h"
+#include "cpu/cpu_executor.h"
+#include "cpu/isa.h"
+#include "model/cost.h"
+#include "random_model.h"
+#include "ref/ref_executor.h"
+
+namespace doppler {
+namespace {
+
+using testing::RandomModel;
+
+double error_of(std::span<const float> a, std::span<const float> b) {
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < b.size(); ++i) {
+    difference += (static_cast<double>(a[i]) - b[i]) * (static_cast<double>(a[i]) - b[i]);
+    size += static_cast<double>(b[i]) * b[i];
+  }
+  return std::sqrt(difference / size);
+}
+
+std::vector<float> copied(std::span<const float> s) { return {s.begin(), s.end()}; }
+
+std::unique_ptr<Executor> cpu_executor(const RandomModel& m, ExecutorOptions options, CpuTuning tuning = {}) {
+  if (options.context == 0) options.context = 256;
+  if (options.threads == 0) options.threads = 2;
+  return make_cpu_executor(m.config, m.plan, m.weights, options, tuning);
+}
+
+std::vector<float> reference(const RandomModel& m, std::span<const int32_t> tokens, Logits want) {
+  const auto executor = make_ref_executor(m.config, m.plan, m.weights, {.context = 256});
+  return copied(executor->forward(tokens, want));
+}
+
+struct Model {
+  const char* name;
+  ModelConfig (*config)();
+};
+const Model kModels[] = {{"plain", testing::plain_config},
+                         {"quirky", testing::quirky_config},
+                         {"experts", testing::expert_config},
+                         {"odd", testing::odd_config},
+                         {"odd_experts", testing::odd_expert_config}};
+
+// Keys and values are rounded to f16 (2^-11), quantised matrices see activations of 8 bits (about 0.5 % a product).
+double bound_of(DType type) {
+  switch (type) {
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kMXFP4: return 2e-3;
+    default: return 5e-2;
+  }
+}
+
+class ExecutorTest : public ::testing::TestWithParam<Model> {};
+
+TEST_P(ExecutorTest, EveryFormatOnEveryInstructionSetComesNearTheReference) {
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ6_K, DType::kQ4_K}) {
+    const RandomModel m(GetParam().config(), type);
+    const auto tokens = m.tokens(45);
+    const auto expected = reference(m, tokens, Logits::kAll);
+    for (const cpu::Kernels* kernels : cpu::available_kernels()) {
+      for (const int block : {0, 1, 4, 16}) {
+        const auto executor = cpu_executor(m, {.block = block}, {.kernels = kernels});
+        const double error = error_of(executor->forward(tokens, Logits::kAll), expected);
+        EXPECT_LE(error, bound_of(type)) << name_of(type) << " " << kernels->name << " blocks of " << block;
+      }
+    }
+  }
+}
+
+TEST_P(ExecutorTest, InstructionSetsAgree) {
+  for (const DType type : {DType::kF32, DType::kQ4_K}) {
+    const RandomModel m(GetParam().config(), type);
+    const auto tokens = m.tokens(40);
+    std::vector<float> first;
+    for (const cpu::Kernels* kernels : cpu::available_kernels()) {
+      const auto executor = cpu_executor(m, {}, {.kernels = kernels});
+      const auto logits = copied(executor->forward(tokens, Logits::kAll));
+      if (first.empty()) first = logits;
+      // A sum that rounds otherwise may tip an activation to the next of 255 steps.
+      EXPECT_LE(error_of(logits, first), type == DType::kF32 ? 2e-4 : 1e-2) << kernels->name;
+    }
+  }
+}
+
+TEST_P(ExecutorTest, TheNumberOfThreadsChangesNothing) {
+  for (const DType type : {DType::kF32, DType::kQ4_K}) {
+    const RandomModel m(GetParam().config(), type);
+    const auto tokens = m.tokens(37), more = m.tokens(3, 9);
+    std::vector<float> prompt, next;
+    for (const int threads : {1, 2, 3}) {
+      const auto executor = cpu_executor(m, {.threads = threads});
+      const auto a = copied(executor->forward(tokens, Logits::kAll));
+      std::vector<float> b;
+      for (const int32_t token : more) b = copied(executor->forward({&token, 1}, Logits::kLast));
+      if (prompt.empty()) {
+        prompt = a;
+        next = b;
+      }
+      EXPECT_EQ(a, prompt) << threads << " threads, " << name_of(type);
+      EXPECT_EQ(b, next) << threads << " threads, " << name_of(type);
+    }
+  }
+}
+
+TEST_P(ExecutorTest, FusedStepsGiveBitForBitWhatSingleStepsGive) {
+  for (const DType type : {DType::kF32, DType::kQ6_K, DType::kQ4_K}) {
+    const RandomModel m(GetParam().config(), type);
+    const auto tokens = m.tokens(33);
+    const auto fused = cpu_executor(m, {}), single = cpu_executor(m, {}, {.fuse = false});
+    const auto tapped = cpu_executor(m, {});
+    tapped->set_tap([](const Step&, std::span<const float>, int, int) {});
+    const auto expected = copied(single->forward(tokens, Logits::kAll));
+    EXPECT_EQ(copied(fused->forward(tokens, Logits::kAll)), expected) << name_of(type);
+    EXPECT_EQ(copied(tapped->forward(tokens, Logits::kAll)), expected) << name_of(type);
+    const int32_t next = 3;
+    const auto decoded = copied(single->forward({&next, 1}, Logits::kLast));
+    EXPECT_EQ(copied(fused->forward({&next, 1}, Logits::kLast)), decoded) << name_of(type);
+    EXPECT_EQ(copied(tapped->forward({&next, 1}, Logits::kLast)), decoded) << name_of(type);
+  }
+}
+
+TEST_P(ExecutorTest, ATapSeesEveryStepWithItsRowsAndPosition) {
+  const RandomModel m(GetParam().config(), DType::kF32);
+  const auto tokens = m.tokens(20);
+  std::map<std::string, std::vector<float>> expected, got;
+  std::map<std::string, int> next;
+  const auto ref = make_ref_executor(m.config, m.plan, m.weights, {.context = 256});
+  ref->set_tap([&](const Step& step, std::span<const float> data, int, int) { expected[step.name] = copied(data); });
+  ref->forward(tokens, Logits::kAll);
+  const auto executor = cpu_executor(m, {.block = 8});
+  executor->set_tap([&](const Step& step, std::span<const float> data, int rows, int position) {
+    EXPECT_EQ(position, next[step.name]) << step.name;
+    next[step.name] += rows;
+    EXPECT_EQ(data.size() % static_cast<size_t>(rows), 0u);
+    got[step.name].insert(got[step.name].end(), data.begin(), data.end());
+  });
+  executor->forward(tokens, Logits::kAll);
+  ASSERT_EQ(got.size(), m.plan.steps.size());
+  for (const auto& [name, data] : expected) {
+    ASSERT_EQ(got[name].size(), data.size()) << name;
+    EXPECT_LE(error_of(got[name], data), 2e-3) << name;
+  }
+  executor->set_tap(nullptr);
+  executor->reset();
+  EXPECT_LE(error_of(executor->forward(tokens, Logits::kAll), expected[m.plan.steps.back().name]), 2e-3);
+}
+
+TEST_P(ExecutorTest, TokensOneByOneOrInAnyBlocksGiveTheSame) {
+  for (const DType type : {DType::kF32, DType::kQ8_0}) {
+    const RandomModel m(GetParam().config(), type);
+    const auto tokens = m.tokens(70);
+    const auto whole = cpu_executor(m, {});
+    const auto all = copied(whole->forward(tokens, Logits::kAll));
+    const size_t vocab = static_cast<size_t>(m.config.vocab);
+    const double bound = type == DType::kF32 ? 1e-4 : 1e-2;
+    for (const int block : {1, 2, 3, 5, 16, 17, 64}) {
+      const auto executor = cpu_executor(m, {.block = block});
+      EXPECT_LE(error_of(executor->forward(tokens, Logits::kAll), all), bound) << "blocks of " << block;
+    }
+    testing::Random random(3);
+    for (int trial = 0; trial < 4; ++trial) {  // calls of random lengths, logits asked for now and then
+      const auto executor = cpu_executor(m, {.block = 8});
+      for (size_t at = 0; at < tokens.size();) {
+        const size_t n = std::min(tokens.size() - at, static_cast<size_t>(1 + random.below(20)));
+        const Logits want = random.below(3) == 0 ? Logits::kNone : Logits::kLast;
+        const auto logits = executor->forward(std::span(tokens).subspan(at, n), want);
+        at += n;
+        EXPECT_EQ(executor->position(), static_cast<int>(at));
+        if (want == Logits::kNone) {
+          EXPECT_TRUE(logits.empty());
+        } else {
+          ASSERT_EQ(logits.size(), vocab);
+          EXPECT_LE(error_of(logits, std::span(all).subspan((at - 1) * vocab, vocab)), bound) << "after " << at;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ExecutorTest, ResetForgets) {
+  const RandomModel m(GetParam().config(), DType::kF32);
+  const auto tokens = m.tokens(30), other = m.tokens(50, 77);
+  const auto executor = cpu_executor(m, {});
+  const auto expected = copied(executor->forward(tokens, Logits::kLast));
+  executor->forward(other, Logits::kNone);
+  executor->reset();
+  EXPECT_EQ(executor->position(), 0);
+  EXPECT_EQ(copied(executor->forward(tokens, Logits::kLast)), expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ExecutorTest, ::testing::ValuesIn(kModels),
+                         [](const auto& model) { return std::string(model.param.name); });
+
+TEST(CpuExecutor, ExpertsInMxfp4AgreeWithTheReference) {
+  const RandomModel m(testing::odd_expert_config(), DType::kMXFP4);
+  const auto tokens = m.tokens(40);
+  const auto expected = reference(m, tokens, Logits::kAll);
+  for (const cpu::Kernels* kernels : cpu::available_kernels()) {
+    for (const int block : {0, 1, 3}) {
+      const auto executor = cpu_executor(m, {.block = block}, {.kernels = kernels});
+      EXPECT_LE(error_of(executor->forward(tokens, Logits::kAll), expected), 2e-3) << kernels->name;
+    }
+  }
+}
+
+TEST(CpuExecutor, WindowsStayRightOverManyTurnsOfTheRing) {
+  ModelConfig c = testing::odd_config();
+  c.max_context = 1000;
+  c.layers = {{7, 1}, {16, 1}, {33, 0}};
+  const RandomModel m(c, DType::kF32);
+  const auto tokens = m.tokens(300);
+  const auto ref = make_ref_executor(m.config, m.plan, m.weights, {.context = 1000});
+  const auto expected = copied(ref->forward(tokens, Logits::kAll));
+  for (const int block : {1, 5, 16, 40, 300}) {
+    const auto executor = cpu_executor(m, {.context = 1000, .block = block});
+    EXPECT_LE(error_of(executor->forward(tokens, Logits::kAll), expected), 2e-3) << "blocks of " << block;
+  }
+}
+
+TEST(CpuExecutor, TheContextTakesWhatTheModelSays) {
+  const RandomModel m(testing::odd_config(), DType::kF32);
+  for (const int context : {5, 19, 100}) {
+    EXPECT_EQ(cpu_executor(m, {.context = context})->context_bytes(), kv_cache_bytes(m.config, context));
+  }
+}
+
+TEST(CpuExecutor, ATextLongerThanTheContextIsRefusedWithTheNumbersAndChangesNothing) {
+  const RandomModel m(testing::plain_config(), DType::kF32);
+  const auto executor = cpu_executor(m, {.context = 10});
+  const auto tokens = m.tokens(11);
+  try {
+    executor->forward(tokens, Logits::kLast);
+    FAIL() << "accepted";
+  } catch (const Failure& failure) {
+    EXPECT_EQ(failure.error.code, ErrorCode::kUsage);
+    EXPECT_NE(std::string(failure.what()).find("10"), std::string::npos);
+    EXPECT_NE(std::string(failure.what()).find("11"), std::string::npos);
+  }
+  EXPECT_EQ(executor->position(), 0);
+  EXPECT_EQ(executor->forward(std::span(tokens).first(10), Logits::kLast).size(), 50u);
+  EXPECT_THROW(executor->forward(std::span(tokens).first(1), Logits::kLast), Failure);
+}
+
+TEST(CpuExecutor, BadOptionsAndTokensAreUsageErrors) {
+  const RandomModel m(testing::plain_config(), DType::kF32);
+  EXPECT_THROW(make_cpu_executor(m.config, m.plan, m.weights, {.context = 0}), Failure);
+  EXPECT_THROW(make_cpu_executor(m.config, m.plan, m.weights, {.context = 8, .threads = -1}), Failure);
+  EXPECT_THROW(make_cpu_executor(m.config, m.plan, m.weights, {.context = 8, .block = -1}), Failure);
+  const auto executor = cpu_executor(m, {});
+  const int32_t bad[] = {3, 50};
+  EXPECT_THROW(executor->forward(bad, Logits::kLast), Failure);
+  const int32_t negative = -1;
+  EXPECT_THROW(executor->forward({&negative, 1}, Logits::kLast), Failure);
+  EXPECT_THROW(executor->forward({}, Logits::kLast), Failure);
+}
+
+TEST(CpuExecutor, NothingIsAllocatedAfterTheFirstCalls) {
+  const RandomModel m(testing::odd_config(), DType::kQ4_K);
+  const auto executor = cpu_executor(m, {.block = 16});
+  const auto tokens = m.tokens(40);
+  const int32_t next = 3;
+  executor->forward(tokens, Logits::kLast);
+  executor->forward({&next, 1}, Logits::kLast);
+  executor->reset();
+  const long before = testing::allocations();
+  const float* logits = executor->forward(tokens, Logits::kLast).data();
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(executor->forward({&next, 1}, Logits::kLast).data(), logits);
+  EXPECT_EQ(testing::allocations(), before);
+}
+
+TEST(CpuExecutor, ActivationsOfEightBitsKeepLogitsNear) {
+  // What the engine promises of q8_0 artefacts, on a model wide enough to mean something.
+  ModelConfig c = testing::odd_config();
+  c.hidden = 320;
+  c.ffn = 1000;
+  const RandomModel m(c, DType::kQ8_0);
+  const auto tokens = m.tokens(50);
+  const auto expected = reference(m, tokens, Logits::kAll);
+  const auto executor = cpu_executor(m, {});
+  EXPECT_LE(error_of(executor->forward(tokens, Logits::kAll), expected), 2e-2);
+}
+
+TEST(Bandwidth, IsAPlausibleNumber) {
+  ThreadPool pool(2);
+  const double rate = measure_read_bandwidth(pool);
+  EXPECT_GT(rate, 0.1);
+  EXPECT_LT(rate, 5000);
+}
+
+}  // namespace
+}  // namespace doppler

@@ -1,0 +1,44 @@
+#include "cpu/isa.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace doppler::cpu {
+namespace {
+
+TEST(Isa, PortableIsAlwaysThereAndComesFirst) {
+  const auto all = available_kernels();
+  ASSERT_FALSE(all.empty());
+  EXPECT_STREQ(all.front()->name, "portable");
+}
+
+TEST(Isa, NamesChoose) {
+  for (const Kernels* kernels : available_kernels()) EXPECT_EQ(&choose_kernels(kernels->name), kernels);
+}
+
+TEST(Isa, UnknownNameIsAUsageErrorThatListsTheKnown) {
+  try {
+    choose_kernels("sse9");
+    FAIL() << "accepted";
+  } catch (const Failure& failure) {
+    EXPECT_EQ(failure.error.code, ErrorCode::kUsage);
+    EXPECT_NE(std::string(failure.what()).find("avx512"), std::string::npos);
+    EXPECT_NE(std::string(failure.what()).find("sse9"), std::string::npos);
+  }
+}
+
+TEST(Isa, TheEnvironmentForcesOne) {
+  const char* before = std::getenv("DOPPLER_CPU");
+  const std::string kept = before ? before : "";
+  setenv("DOPPLER_CPU", "portable", 1);
+  EXPECT_STREQ(choose_kernels().name, "portable");
+  setenv("DOPPLER_CPU", "nonsense", 1);
+  EXPECT_THROW(choose_kernels(), Failure);
+  unsetenv("DOPPLER_CPU");
+  EXPECT_EQ(&choose_kernels(), available_kernels().back());
+  if (before) setenv("DOPPLER_CPU", kept.c_str(), 1);
+}
+
+}  // namespace
+}  // namespace doppler::cpu

@@ -1,0 +1,194 @@
+// Products with weights of every format: what the kernels compute must be the exact product of the decoded weights and
+// the (quantised) activations, up to rounding of f32 sums.
+#include "cpu/linear.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "cpu/isa.h"
+#include "cpu/memory.h"
+#include "test_random.h"
+
+namespace doppler::cpu {
+namespace {
+
+using doppler::testing::OwnedTensor;
+using doppler::testing::Random;
+
+constexpr DType kTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16,  DType::kQ8_0,
+                            DType::kQ4_K, DType::kQ6_K, DType::kMXFP4, DType::kQ4_0};
+constexpr int kCols[] = {1, 16, 30, 32, 96, 100, 160, 256, 288, 320, 512, 544, 777, 1152, 2880};
+
+class LinearTest : public ::testing::TestWithParam<const Kernels*> {
+ protected:
+  const Kernels& k() const { return *GetParam(); }
+};
+
+// Activations of `tokens` rows as the matrix wants them, and as the f32 they stand for.
+struct Inputs {
+  std::vector<float> exact;
+  Memory blocks;
+  std::vector<const void*> rows;
+  std::vector<float> floats;
+
+  Inputs(const Kernels& kernels, const Linear& matrix, int tokens, Random& random) {
+    const size_t cols = static_cast<size_t>(matrix.cols);
+    floats = random.bells(cols * static_cast<size_t>(tokens), 2);
+    exact = floats;
+    const size_t bytes = quantised_row_bytes(matrix.cols);
+    blocks = Memory(bytes * static_cast<size_t>(tokens), "test");
+    for (size_t t = 0; t < static_cast<size_t>(tokens); ++t) {
+      const float* row = floats.data() + t * cols;
+      if (!matrix.quantised_input()) {
+        rows.push_back(row);
+        continue;
+      }
+      ActBlock* to = blocks.as<ActBlock>(t * bytes);
+      kernels.quantize(row, matrix.cols, to);
+      rows.push_back(to);
+      for (size_t i = 0; i < cols; ++i) {
+        const ActBlock& b = to[i / kBlock];
+        const int g = static_cast<int>(i % kBlock / kGroup);
+        exact[t * cols + i] = b.d[g] * b.q[group_offset(g) + static_cast<int>(i % kGroup)];
+      }
+    }
+  }
+};
+
+struct Sum {
+  double value = 0, size = 0;  // Σ w·x and Σ |w·x|
+};
+Sum product(const float* w, const float* x, int cols) {
+  Sum s;
+  for (int i = 0; i < cols; ++i) {
+    s.value += static_cast<double>(w[i]) * x[i];
+    s.size += std::fabs(static_cast<double>(w[i]) * x[i]);
+  }
+  return s;
+}
+
+// Sums of n products in f32 round by about √n · 2^-24 of their size; minima and zero points cancel, which costs a
+// little more.
+double bound(const Sum& sum) { return 3e-6 * sum.size + 1e-6; }
+
+TEST_P(LinearTest, RowsTimesOneToken) {
+  Random random(11);
+  for (const DType type : kTypes) {
+    for (const int cols : kCols) {
+      if (type == DType::kMXFP4 && cols % 32) continue;
+      const OwnedTensor w("w", type, {7, cols}, random, 0.05f);
+      const std::vector<float> decoded = w.decoded();
+      const Linear matrix = make_linear(k(), w.tensor);
+      const Inputs x(k(), matrix, 1, random);
+      std::vector<float> scratch(decoded_floats(matrix) + 1);
+      Memory tile(kTileBytes, "test");
+      for (const int first : {0, 2}) {
+        for (int count = 1; first + count <= 7; ++count) {
+          std::vector<float> out(static_cast<size_t>(count) + 1, 77.0f);
+          multiply_rows(k(), matrix, first, count, x.rows[0], out.data(), {tile.data(), scratch.data()});
+          for (int r = 0; r < count; ++r) {
+            const Sum expected = product(decoded.data() + (first + r) * cols, x.exact.data(), cols);
+            ASSERT_NEAR(out[static_cast<size_t>(r)], expected.value, bound(expected))
+                << name_of(type) << " cols " << cols << " row " << first + r << " of " << count;
+          }
+          ASSERT_EQ(out.back(), 77.0f) << "wrote past the last row";
+        }
+      }
+    }
+  }
+}
+
+TEST_P(LinearTest, TilesTimesManyTokens) {
+  Random random(12);
+  for (const DType type : kTypes) {
+    for (const int cols : kCols) {
+      if (type == DType::kMXFP4 && cols % 32) continue;
+      for (const int rows : {5, 32}) {
+        OwnedTensor w("w", type, {rows + 3, cols}, random, 0.05f);
+        const std::vector<float> decoded = w.decoded();
+        Linear matrix = make_linear(k(), w.tensor);
+        const std::vector<float> bias = random.bells(static_cast<size_t>(rows + 3));
+        matrix.bias = bias.data();
+        const int tokens = 1 + random.below(20);
+        const Inputs x(k(), matrix, tokens, random);
+        std::vector<float> scratch(decoded_floats(matrix) + 1);
+        Memory tile(kTileBytes, "test");
+        std::vector<float> c(static_cast<size_t>(tokens) * kTileRows + 1, 77.0f);
+        multiply_tile(k(), matrix, 3, rows, x.rows.data(), tokens, c.data(), {tile.data(), scratch.data()});
+        for (int t = 0; t < tokens; ++t) {
+          for (int r = 0; r < rows; ++r) {
+            Sum expected = product(decoded.data() + (3 + r) * cols, x.exact.data() + t * cols, cols);
+            ASSERT_NEAR(c[static_cast<size_t>(t * kTileRows + r)], expected.value + bias[static_cast<size_t>(3 + r)],
+                        bound(expected) + 1e-6)
+                << name_of(type) << " cols " << cols << " rows " << rows << " tokens " << tokens << " at " << t << ","
+                << r;
+          }
+        }
+        ASSERT_EQ(c.back(), 77.0f) << "wrote past the last token";
+      }
+    }
+  }
+}
+
+TEST_P(LinearTest, ARowsResultDoesNotDependOnItsNeighbours) {
+  Random random(13);
+  for (const DType type : {DType::kQ8_0, DType::kQ4_K, DType::kQ6_K}) {
+    const OwnedTensor w("w", type, {9, 1152}, random, 0.05f);
+    const Linear matrix = make_linear(k(), w.tensor);
+    const Inputs x(k(), matrix, 1, random);
+    Memory tile(kTileBytes, "test");
+    float together[9], alone;
+    multiply_rows(k(), matrix, 0, 9, x.rows[0], together, {tile.data(), nullptr});
+    for (int r = 0; r < 9; ++r) {
+      multiply_rows(k(), matrix, r, 1, x.rows[0], &alone, {tile.data(), nullptr});
+      EXPECT_EQ(alone, together[r]) << name_of(type) << " row " << r;
+    }
+  }
+}
+
+// The largest quants and activations there are: nothing may overflow or saturate on the way.
+TEST_P(LinearTest, ExtremeQuantsDoNotOverflow) {
+  Random random(14);
+  for (const DType type : {DType::kQ8_0, DType::kQ4_K, DType::kQ6_K}) {
+    OwnedTensor w("w", type, {8, 512}, random, 0.05f);
+    const size_t block = static_cast<size_t>(info(type).block_bytes);
+    for (size_t b = 0; b < w.bytes.size(); b += block) {
+      const size_t from = type == DType::kQ4_K ? 16 : type == DType::kQ8_0 ? 2 : 0;
+      const size_t to = type == DType::kQ6_K ? 192 : block;
+      // 0xff: 15, 63 or −1; 0x80 for Q8_0: −128
+      for (size_t i = from; i < to; ++i) w.bytes[b + i] = static_cast<std::byte>(type == DType::kQ8_0 ? 0x80 : 0xff);
+    }
+    const std::vector<float> decoded = w.decoded();
+    const Linear matrix = make_linear(k(), w.tensor);
+    for (const float sign : {1.0f, -1.0f}) {
+      std::vector<float> x(512, sign);
+      std::vector<ActBlock> blocks(2);
+      k().quantize(x.data(), 512, blocks.data());
+      Memory tile(kTileBytes, "test");
+      float out[8];
+      std::vector<float> c(9 * kTileRows);
+      multiply_rows(k(), matrix, 0, 8, blocks.data(), out, {tile.data(), nullptr});
+      const std::vector<const void*> rows(9, blocks.data());
+      multiply_tile(k(), matrix, 0, 8, rows.data(), 9, c.data(), {tile.data(), nullptr});
+      for (int r = 0; r < 8; ++r) {
+        const Sum expected = product(decoded.data() + r * 512, x.data(), 512);
+        EXPECT_NEAR(out[r], expected.value, 1e-5 * expected.size) << name_of(type);
+        for (int t = 0; t < 9; ++t) EXPECT_NEAR(c[static_cast<size_t>(t * kTileRows + r)], expected.value, 1e-5 * expected.size);
+      }
+    }
+  }
+}
+
+TEST(Linear, TooFewBytesAreRefusedWithTheNumbers) {
+  Random random(15);
+  OwnedTensor w("model.w", DType::kQ4_K, {4, 300}, random, 0.05f);
+  w.tensor.bytes = w.tensor.bytes.first(w.tensor.bytes.size() - 1);
+  EXPECT_ANY_THROW(make_linear(kPortableKernels, w.tensor));
+}
+
+std::string isa_name(const ::testing::TestParamInfo<const Kernels*>& info) { return info.param->name; }
+INSTANTIATE_TEST_SUITE_P(Isa, LinearTest, ::testing::ValuesIn(available_kernels()), isa_name);
+
+}  // namespace
+}  // namespace doppler::cpu

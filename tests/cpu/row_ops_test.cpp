@@ -1,0 +1,205 @@
+// Operations on rows, for every instruction set this machine has, over awkward widths.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/half.h"
+#include "cpu/isa.h"
+#include "ref/ops.h"
+#include "test_random.h"
+
+namespace doppler::cpu {
+namespace {
+
+using doppler::testing::Random;
+
+constexpr int kWidths[] = {1, 2, 7, 8, 15, 16, 17, 31, 33, 48, 96, 100, 160, 255, 256, 257, 320, 1152};
+
+class RowOps : public ::testing::TestWithParam<const Kernels*> {
+ protected:
+  const Kernels& k() const { return *GetParam(); }
+};
+
+TEST_P(RowOps, ExpStaysWithinItsBound) {
+  std::vector<float> x, y;
+  for (double v = -87; v <= 87; v += 0.00137) x.push_back(static_cast<float>(v));
+  y.resize(x.size());
+  k().exp(x.data(), y.data(), static_cast<int>(x.size()));
+  double worst = 0;
+  for (size_t i = 0; i < x.size(); ++i) worst = std::max(worst, std::fabs(y[i] / std::exp(double{x[i]}) - 1));
+  EXPECT_LE(worst, 3e-7);
+}
+
+TEST_P(RowOps, ExpOfExtremesIsTinyHugeOrNotANumber) {
+  const float x[] = {-1000, -INFINITY, 1000, NAN};
+  float y[4];
+  k().exp(x, y, 4);
+  EXPECT_LE(y[0], 2e-38f);
+  EXPECT_LE(y[1], 2e-38f);
+  EXPECT_GE(y[2], 1e38f);
+  EXPECT_TRUE(std::isnan(y[3]));
+}
+
+TEST_P(RowOps, NormAgreesWithTheReference) {
+  Random random(1);
+  for (const int group : kWidths) {
+    for (const int groups : {1, 3}) {
+      const int n = group * groups;
+      const auto x = random.bells(static_cast<size_t>(n), 50), w = random.bells(static_cast<size_t>(group));
+      std::vector<float> with_offset = w, out(x.size()), expected(x.size());
+      for (float& v : with_offset) v += 1;
+      k().norm(x.data(), with_offset.data(), out.data(), n, group, 1e-6f);
+      ref::norm(x, w, 1e-6f, 1, expected);
+      for (size_t i = 0; i < x.size(); ++i) {
+        ASSERT_NEAR(out[i], expected[i], 2e-6 * (1 + std::fabs(expected[i]))) << "group " << group << " at " << i;
+      }
+    }
+  }
+}
+
+TEST_P(RowOps, AddAndAxpy) {
+  Random random(2);
+  for (const int n : kWidths) {
+    const auto a = random.bells(static_cast<size_t>(n)), b = random.bells(static_cast<size_t>(n));
+    std::vector<float> sum(a.size() + 1, 77.0f), scaled = b;
+    k().add(a.data(), b.data(), sum.data(), n);
+    k().axpy(0.5f, a.data(), scaled.data(), n);
+    for (size_t i = 0; i < a.size(); ++i) {
+      ASSERT_EQ(sum[i], a[i] + b[i]);
+      ASSERT_NEAR(scaled[i], 0.5f * a[i] + b[i], 1e-6);
+    }
+    ASSERT_EQ(sum.back(), 77.0f) << "wrote past the end of " << n;
+  }
+}
+
+TEST_P(RowOps, RopeAgreesWithTheReference) {
+  Random random(3);
+  for (const int dim : {2, 6, 16, 24, 64, 96, 128, 256}) {
+    const RopeTable table = make_rope_table(RopeConfig{}, dim);
+    const int width = dim * 3, position = 1234;
+    const auto x = random.bells(static_cast<size_t>(width));
+    std::vector<float> cosines, sines, out(x.size()), expected(x.size());
+    for (const float f : table.inv_freq) {
+      cosines.push_back(static_cast<float>(std::cos(double{position} * f)));
+      sines.push_back(static_cast<float>(std::sin(double{position} * f)));
+    }
+    k().rope(x.data(), cosines.data(), sines.data(), out.data(), width, dim);
+    ref::rope(x, width, dim, table, position, expected);
+    for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(out[i], expected[i], 1e-6) << "head size " << dim;
+  }
+}
+
+TEST_P(RowOps, GluAgreesWithTheReferenceApartAndInterleaved) {
+  Random random(4);
+  for (const Activation activation : {Activation::kGeluTanh, Activation::kSilu, Activation::kClampedSwiglu}) {
+    const Glu op{activation, false, 7, 1.702f};
+    const GluParams params{static_cast<int>(activation), 7, 1.702f};
+    for (const int n : kWidths) {
+      auto gate = random.bells(static_cast<size_t>(n), 4), up = random.bells(static_cast<size_t>(n), 4);
+      gate[0] = 90;  // far out on either side
+      up[0] = -30;
+      gate[static_cast<size_t>(n) / 2] = -90;
+      std::vector<float> both, out(gate.size()), apart(gate.size()), expected(gate.size());
+      for (size_t i = 0; i < gate.size(); ++i) {
+        both.push_back(gate[i]);
+        both.push_back(up[i]);
+      }
+      k().glu(params, gate.data(), up.data(), apart.data(), n);
+      k().glu_interleaved(params, both.data(), out.data(), n);
+      ref::glu(op, gate, up, expected);
+      for (size_t i = 0; i < gate.size(); ++i) {
+        ASSERT_NEAR(apart[i], expected[i], 2e-6 * (1 + std::fabs(expected[i]))) << name_of(activation) << " " << n;
+        ASSERT_EQ(apart[i], out[i]) << name_of(activation) << " " << n;
+      }
+    }
+  }
+}
+
+TEST_P(RowOps, SoftcapAgreesWithTheReference) {
+  Random random(5);
+  for (const float cap : {30.0f, 50.0f}) {
+    for (const int n : kWidths) {
+      const auto x = random.bells(static_cast<size_t>(n), 40);
+      std::vector<float> out(x.size()), expected(x.size());
+      k().softcap(x.data(), out.data(), n, cap);
+      ref::softcap(x, cap, expected);
+      for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(out[i], expected[i], 3e-7 * cap);
+    }
+  }
+}
+
+TEST_P(RowOps, HalvesRoundLikeTheReferenceAndSaturate) {
+  Random random(6);
+  std::vector<float> x = {0, -0.0f, 65504, 65519, 65520, 1e9f, -1e9f, 6e-8f, 2e-8f, -3.1e-5f, 1.0009765625f / 2, NAN};
+  for (int i = 0; i < 200; ++i) x.push_back(random.bell() * std::ldexp(1.0f, random.below(36) - 26));
+  std::vector<uint16_t> out(x.size());
+  k().to_f16(x.data(), out.data(), static_cast<int>(x.size()));
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (std::isnan(x[i])) {
+      EXPECT_TRUE(std::isnan(f16_to_f32(out[i])));
+    } else if (std::fabs(x[i]) >= 65504) {
+      EXPECT_EQ(f16_to_f32(out[i]), std::copysign(65504.0f, x[i]));
+    } else {
+      EXPECT_EQ(out[i], f32_to_f16(x[i])) << x[i];
+    }
+  }
+}
+
+TEST_P(RowOps, QuantisedActivationsAreWithinHalfAStepAndTheTailIsZero) {
+  Random random(7);
+  for (const int n : kWidths) {
+    auto x = random.bells(static_cast<size_t>(n), 3);
+    if (n > 40) x[40] = 900;  // an outlier coarsens only its own group
+    const size_t blocks = (x.size() + kBlock - 1) / kBlock;
+    std::vector<ActBlock> out(blocks);
+    std::memset(static_cast<void*>(out.data()), 0x5a, blocks * sizeof(ActBlock));
+    k().quantize(x.data(), n, out.data());
+    for (size_t g = 0; g < blocks * 8; ++g) {
+      const ActBlock& block = out[g / 8];
+      const int8_t* q = block.q + group_offset(static_cast<int>(g % 8));
+      const float d = block.d[g % 8];
+      int sums[2] = {0, 0};
+      float most = 0;
+      for (size_t i = 0; i < 32; ++i) {
+        const size_t at = g * 32 + i;
+        const float value = at < x.size() ? x[at] : 0.0f;
+        most = std::max(most, std::fabs(value));
+        ASSERT_LE(std::fabs(value - d * q[i]), d * 0.5001f) << "of " << n << " at " << at;
+        sums[i / 16] += q[i];
+      }
+      ASSERT_FLOAT_EQ(d, most / 127);
+      ASSERT_EQ(block.s16[g % 8 * 2], sums[0]);
+      ASSERT_EQ(block.s16[g % 8 * 2 + 1], sums[1]);
+      ASSERT_FLOAT_EQ(block.ds[g % 8], d * static_cast<float>(sums[0] + sums[1]));
+    }
+  }
+}
+
+TEST_P(RowOps, EveryInstructionSetQuantisesToTheSameBytes) {
+  Random random(8);
+  const auto x = random.bells(1152, 7);
+  std::vector<ActBlock> mine(5), plain(5);
+  std::memset(static_cast<void*>(mine.data()), 0, 5 * sizeof(ActBlock));
+  std::memset(static_cast<void*>(plain.data()), 0, 5 * sizeof(ActBlock));
+  k().quantize(x.data(), 1152, mine.data());
+  kPortableKernels.quantize(x.data(), 1152, plain.data());
+  EXPECT_EQ(std::memcmp(mine.data(), plain.data(), 5 * sizeof(ActBlock)), 0);
+}
+
+TEST_P(RowOps, ValuesThatAreNotFiniteAreNotQuantisedAway) {
+  for (const float bad : {NAN, INFINITY, -INFINITY}) {
+    std::vector<float> x(64, 1.0f);
+    x[35] = bad;
+    ActBlock block;
+    k().quantize(x.data(), 64, &block);
+    EXPECT_FALSE(std::isnan(block.d[0]));
+    EXPECT_TRUE(std::isnan(block.d[1]));
+    EXPECT_TRUE(std::isnan(block.ds[1]));
+  }
+}
+
+std::string isa_name(const ::testing::TestParamInfo<const Kernels*>& info) { return info.param->name; }
+INSTANTIATE_TEST_SUITE_P(Isa, RowOps, ::testing::ValuesIn(available_kernels()), isa_name);
+
+}  // namespace
+}  // namespace doppler::cpu
