@@ -10,9 +10,10 @@
 namespace doppler::gpu {
 namespace {
 
-constexpr uint64_t kThreads = 256;           // every device allows as many
+constexpr uint64_t kMostLanes = 256;         // every device allows as many threads in a workgroup
+constexpr uint64_t kTeamThreads = 144;       // teams side by side up to here; larger workgroups measured slower
 constexpr uint64_t kSharedBytes = 16384;     // every device allows as much workgroup memory
-constexpr uint64_t kEnoughWorkgroups = 256;  // about two for every multiprocessor of a large GPU
+constexpr uint64_t kEnoughWorkgroups = 200;  // more than one for every multiprocessor of a large GPU
 
 bool is_quantised(DType type) { return type == DType::kQ4_K || type == DType::kQ6_K || type == DType::kQ8_0; }
 
@@ -27,18 +28,19 @@ uint32_t constant(const Variant& variant, std::string_view name) {
 
 Variant choose_matvec(const Capabilities& capabilities, const MatvecShape& shape) {
   const uint64_t pieces = std::max<uint32_t>(1, div_up(shape.cols, kPiece));
-  const uint64_t turns = div_up(pieces, kThreads);
+  const uint64_t turns = div_up(pieces, kMostLanes);
   const uint64_t lanes = div_up(pieces, turns);
-  // Teams side by side fill the workgroup; a matrix of few rows is better spread over more workgroups.
-  uint64_t groups = std::max<uint64_t>(1, kThreads / lanes);
+  uint64_t groups = std::max<uint64_t>(1, kTeamThreads / lanes);
   while (groups > 1 && shape.rows / groups < kEnoughWorkgroups) groups /= 2;
   // Going down several rows reuses x and keeps more loads in flight, as long as enough workgroups remain.
+  constexpr uint64_t kMostSplit = 16;
   uint64_t rows = 16;
-  while (rows > 1 && (shape.rows / (groups * rows) < kEnoughWorkgroups || 8 * lanes * groups * rows > kSharedBytes)) {
+  while (rows > 1 && (shape.rows / (groups * rows) < kEnoughWorkgroups ||
+                      4 * (lanes + kMostSplit) * groups * rows > kSharedBytes)) {
     rows /= 2;
   }
   uint64_t split = 1;
-  while (split * 2 * rows <= lanes && split * split < lanes) split *= 2;
+  while (split < kMostSplit && split * 2 * rows <= lanes) split *= 2;
   const bool int8 = !shape.exact && capabilities.int8_dot && is_quantised(shape.dtype);
   const std::string dtype(kernel_name(shape.dtype));
   return {{{"weights", dtype}, {"matvec_x", int8 ? "int8" : "float"}, {"int_dots", int8 ? dtype : "none"}},

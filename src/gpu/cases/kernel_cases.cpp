@@ -23,14 +23,19 @@ std::string variants_of(const Recording& recording) {
   return out;
 }
 
-// GPU time of one repetition, the median of five runs of `times`. A GPU that was idle runs at a fraction of its clock,
-// so it is kept busy for `warm_ms` first; software needs no such thing.
-double median_ns(Device& device, Recording& recording, int times, int warm_ms) {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point start = Clock::now();
-  do {
-    device.time_ns(recording, times);
-  } while (!device.capabilities().software && Clock::now() - start < std::chrono::milliseconds(warm_ms));
+// GPU time of one repetition, the median of five runs of `times`. A GPU that was idle for a few milliseconds runs at a
+// fraction of its clock and needs some hundred to reach it, so it is kept busy without a gap before the runs that
+// count.
+double median_ns(Device& device, Recording& recording, int times) {
+  constexpr double kWarmNs = 3e8;
+  double busy = device.time_ns(recording, times);
+  if (!device.capabilities().software) {
+    for (int i = 0; busy < kWarmNs; ++i) {
+      device.submit(recording, times);
+      // Now and then the real pace, which a warming clock changes; otherwise nothing waits.
+      if (i % 16 == 15) busy += 17 * device.time_ns(recording, times);
+    }
+  }
   std::vector<double> runs;
   for (int i = 0; i < 5; ++i) runs.push_back(device.time_ns(recording, times) / times);
   std::sort(runs.begin(), runs.end());
@@ -108,7 +113,7 @@ MeasureResult measure_case(Device& device, const KernelCase& kernel_case) {
   // Enough repetitions for a few milliseconds on a GPU; once where the "GPU" is the CPU.
   const double once = device.time_ns(*prepared.recording, 1);
   const int times = std::clamp(static_cast<int>(3e6 / std::max(once, 1.0)), 1, 50);
-  result.ns = median_ns(device, *prepared.recording, times, 30) / dispatches;
+  result.ns = median_ns(device, *prepared.recording, times) / dispatches;
   return result;
 }
 
@@ -119,7 +124,7 @@ double measure_copy_bandwidth(Device& device) {
   Buffer from = device.create_buffer("copy source", bytes), to = device.create_buffer("copy target", bytes);
   Recording recording(device, "copy bandwidth");
   record_copy(recording, "copy", from, to, bytes);
-  return 2.0 * static_cast<double>(bytes) / median_ns(device, recording, capabilities.software ? 1 : 10, 500);
+  return 2.0 * static_cast<double>(bytes) / median_ns(device, recording, capabilities.software ? 1 : 10);
 }
 
 }  // namespace doppler::gpu
