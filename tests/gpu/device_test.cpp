@@ -1,5 +1,6 @@
 #include "gpu/device.h"
 
+#include <fstream>
 #include <numeric>
 
 #include "gpu/add.h"
@@ -66,6 +67,42 @@ TEST(Device, ABufferLargerThanTheDeviceAllowsIsAMemoryErrorThatNamesIt) {
       error_of([&] { device.create_buffer("giant", device.capabilities().limits.max_buffer_bytes + 16); });
   EXPECT_EQ(error.code, ErrorCode::kMemory);
   EXPECT_NE(error.where.find("giant"), std::string::npos);
+}
+
+TEST(Device, MemoryThatIsNotThereIsAMemoryErrorAndTheDeviceGoesOn) {
+  DOPPLER_NEED_DEVICE(device);
+  const uint64_t bytes = device.capabilities().limits.max_buffer_bytes;
+  if (bytes < uint64_t{512} << 30) GTEST_SKIP() << "this device has no buffers larger than its memory";
+  const Error error = error_of([&] { device.create_buffer("everything", bytes); });
+  EXPECT_EQ(error.code, ErrorCode::kMemory) << error.message();
+  EXPECT_NE(error.where.find("everything"), std::string::npos);
+  Buffer small = device.create_buffer("small", 64);
+  EXPECT_EQ(read<float>(device, small, 4), std::vector<float>(4, 0.0f));
+}
+
+TEST(Device, CanBeOpenedAndClosedManyTimesWithoutGrowing) {
+  DOPPLER_NEED_DEVICE(device);
+  auto resident_pages = [] {
+    std::ifstream statm("/proc/self/statm");
+    long total = 0, resident = 0;
+    statm >> total >> resident;
+    return resident;
+  };
+  auto open_and_close = [](int times) {
+    for (int i = 0; i < times; ++i) {
+      Device other;
+      Buffer a = other.create_buffer("a", 1 << 16), b = other.create_buffer("b", 1 << 16);
+      Buffer out = other.create_buffer("out", 1 << 16);
+      Recording recording(other, "once");
+      record_add(recording, "sum", a, b, out, 1 << 14);
+      other.submit(recording);
+      read<float>(other, out, 16);
+    }
+  };
+  open_and_close(3);
+  const long before = resident_pages();
+  open_and_close(20);
+  EXPECT_LT(resident_pages() - before, 20 * 1024 * 1024 / 4096);  // a device costs several MiB; 20 of them far more
 }
 
 TEST(Device, WritesAndReadsOutsideABufferAreRefused) {
