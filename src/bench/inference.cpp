@@ -2,11 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/error.h"
 #include "bench/statistics.h"
-#include "engine/loaded_model.h"
+#include "engine/backend.h"
 #include "engine/machine.h"
 #include "engine/random.h"
 #include "model/cost.h"
@@ -53,7 +54,7 @@ InferenceResult bench_inference(const std::filesystem::path& path, const Inferen
   const LoadedModel model = LoadedModel::load(path);
   const int needed = workload.prompt_tokens + workload.tokens;
   const int context = workload.context > 0 ? workload.context : needed;
-  const auto executor = make_executor(model, workload.backend, {context, workload.threads, 0});
+  const auto executor = make_executor(model, workload.backend, {context, workload.threads, 0, workload.device});
   result.load_ms = ms_since(load_start);
   result.model = model.config.id;
   result.quantization = model.quantization;
@@ -68,10 +69,13 @@ InferenceResult bench_inference(const std::filesystem::path& path, const Inferen
     int32_t token = argmax(executor->forward(prompt, Logits::kLast));
     const double first = ms_since(start);
     std::vector<double> times;
-    for (int i = 0; i < workload.tokens; ++i) {
+    while (static_cast<int>(times.size()) < workload.tokens) {
+      const int wanted = std::min(workload.decode_batch, workload.tokens - static_cast<int>(times.size()));
       const auto token_start = Clock::now();
-      token = argmax(executor->forward(std::span(&token, 1), Logits::kLast));
-      times.push_back(ms_since(token_start));
+      std::vector<int32_t> chosen = executor->decode(token, wanted, {}, 0);
+      if (chosen.empty()) chosen.push_back(argmax(executor->forward(std::span(&token, 1), Logits::kLast)));
+      token = chosen.back();
+      times.insert(times.end(), chosen.size(), ms_since(token_start) / static_cast<double>(chosen.size()));
     }
     if (run < 0) continue;
     double total = 0;
@@ -99,7 +103,8 @@ Json InferenceResult::to_json() const {
            {{"prompt_tokens", workload.prompt_tokens},
             {"tokens", workload.tokens},
             {"runs", workload.runs},
-            {"threads", workload.threads}}},
+            {"threads", workload.threads},
+            {"decode_batch", workload.decode_batch}}},
           {"load_ms", load_ms},
           {"prefill_tok_s", {{"median", median(prefill_tok_s)}, {"runs", prefill_tok_s}}},
           {"decode_tok_s", {{"median", median(decode_tok_s)}, {"runs", decode_tok_s}}},

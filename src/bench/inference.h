@@ -15,8 +15,10 @@ struct InferenceWorkload {
   int prompt_tokens = 512;
   int tokens = 128;
   int runs = 5;
-  int context = 0;  // 0: what the workload needs
-  int threads = 0;  // 0: all cores
+  int context = 0;       // 0: what the workload needs
+  int threads = 0;       // 0: all cores
+  int device = -1;       // which GPU
+  int decode_batch = 8;  // tokens a GPU chooses in one go
   std::string backend = "auto";
 };
 

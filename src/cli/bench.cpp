@@ -44,7 +44,11 @@ void add_bench(CLI::App& app) {
   inference->add_option("--runs", arguments->workload.runs, "Runs, after one that warms up")->capture_default_str();
   inference->add_option("--context", arguments->workload.context, "Context to make room for (default: what is needed)");
   inference->add_option("--threads", arguments->workload.threads, "Threads (default: one a core)");
-  inference->add_option("--backend", arguments->workload.backend, "auto, cpu or ref")->capture_default_str();
+  inference->add_option("--backend", arguments->workload.backend, "auto, webgpu, cpu or ref")->capture_default_str();
+  inference->add_option("--device", arguments->workload.device, "Which GPU, as doppler devices counts them");
+  inference->add_option("--decode-batch", arguments->workload.decode_batch, "Tokens a GPU chooses in one go")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
   inference->add_flag("--json", arguments->json, "Print one JSON object");
   inference->footer("Example:\n  doppler synth gemma-3-1b /tmp/1b && doppler bench inference /tmp/1b");
   inference->callback([arguments] { run_inference(*arguments); });

@@ -13,7 +13,7 @@
 #include "base/files.h"
 #include "cli/default_model.h"
 #include "cli/verbs.h"
-#include "engine/loaded_model.h"
+#include "engine/backend.h"
 #include "engine/session.h"
 
 namespace doppler {
@@ -28,7 +28,7 @@ struct Arguments {
   std::vector<std::string> stop_texts;
   Sampling sampling;
   bool raw = false, chat = false, json = false;
-  int max_tokens = 512, context = 0, threads = 0;
+  int max_tokens = 512, context = 0, threads = 0, device = -1, decode_batch = 8;
   // Which options were given: an option left alone takes the model's recommendation, or a random seed.
   const CLI::Option *top_k = nullptr, *top_p = nullptr, *min_p = nullptr, *repeat_penalty = nullptr, *seed = nullptr,
                     *prompt_given = nullptr, *prompt_file_given = nullptr, *prompt_ids_given = nullptr;
@@ -85,7 +85,7 @@ void settle_sampling(Arguments& a, const Sampling& recommended) {
 GenerateOptions generate_options(const Arguments& a, const LoadedModel& model) {
   if (a.max_tokens < 1)
     fail({ErrorCode::kUsage, "--max-tokens must be at least 1", "run", "", std::to_string(a.max_tokens), ""});
-  return {a.max_tokens, a.sampling, a.stop_texts, model.config.eos_ids};
+  return {a.max_tokens, a.sampling, a.stop_texts, model.config.eos_ids, a.decode_batch};
 }
 
 Json opening_messages(const Arguments& a) {
@@ -218,7 +218,10 @@ void run(Arguments a) {
     fmt::print(stderr, "doppler: the model was made for {} tokens of context; with {} it may lose the thread\n",
                model.config.max_context, context);
   }
-  Session session(make_executor(model, a.backend, {context, a.threads, 0}),
+  const BackendChoice backend = choose_backend(a.backend, a.device);
+  if (isatty(STDERR_FILENO) != 0)
+    fmt::print(stderr, "\033[2m[{} on {}: {}]\033[0m\n", model.config.id, backend.name, backend.about);
+  Session session(make_executor(model, backend.name, {context, a.threads, 0, a.device}),
                   model.tokenizer ? &*model.tokenizer : nullptr, context);
   const double load_ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   if (a.chat) return chat(a, model, session);
@@ -255,7 +258,11 @@ void add_run(CLI::App& app) {
   verb->add_option("--stop", a->stop_texts, "Stop before this text appears (repeatable)")->expected(1)->take_all();
   verb->add_option("--context", a->context, "Tokens to make room for (default: the model's own, at most 4096)");
   verb->add_option("--threads", a->threads, "Threads (default: one a core)");
-  verb->add_option("--backend", a->backend, "auto, cpu or ref")->capture_default_str();
+  verb->add_option("--backend", a->backend, "auto, webgpu, cpu or ref")->capture_default_str();
+  verb->add_option("--device", a->device, "Which GPU, as doppler devices counts them");
+  verb->add_option("--decode-batch", a->decode_batch, "Tokens a GPU chooses in one go")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
   verb->add_flag("--json", a->json, "Print one JSON object when done");
   verb->footer(
       "Examples:\n  doppler run \"Tell me a story about a brave cat.\"\n"

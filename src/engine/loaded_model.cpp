@@ -5,8 +5,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "cpu/cpu_executor.h"
-#include "ref/ref_executor.h"
 
 namespace doppler {
 namespace fs = std::filesystem;
@@ -74,14 +72,5 @@ const Tokenizer& LoadedModel::need_tokenizer() const {
 }
 
 int default_context(const ModelConfig& config) { return std::min(config.max_context, kModestContext); }
-
-std::unique_ptr<Executor> make_executor(const LoadedModel& model, const std::string& backend,
-                                        const ExecutorOptions& options) {
-  if (backend == "auto" || backend == "cpu") {
-    return make_cpu_executor(model.config, model.plan, model.weights, options);
-  }
-  if (backend == "ref") return make_ref_executor(model.config, model.plan, model.weights, options);
-  fail({ErrorCode::kUsage, "an unknown backend", "--backend", "auto, cpu or ref", backend, ""});
-}
 
 }  // namespace doppler

@@ -35,10 +35,6 @@ class LoadedModel {
   std::unique_ptr<RdrrReader> reader_;  // owns the bytes of `weights`
 };
 
-// "auto", "cpu" or "ref". Fails with a sentence for any other word. The model must outlive the executor.
-std::unique_ptr<Executor> make_executor(const LoadedModel& model, const std::string& backend,
-                                        const ExecutorOptions& options);
-
 // The context to make room for when nobody asked: the model's own, but no more than 4096 tokens.
 int default_context(const ModelConfig& config);
 

@@ -58,6 +58,27 @@ std::span<const float> Session::prefill(std::span<const int32_t> prompt, const O
   return logits;
 }
 
+int32_t Session::next(int32_t token, int wanted, const GenerateOptions& options, Sampler& sampler,
+                      std::span<const int32_t> text, uint64_t draw) {
+  if (ahead_.empty()) {
+    const std::vector<int32_t> chosen =
+        executor_->decode(token, std::min(wanted, options.decode_batch), options.sampling, draw);
+    ahead_.assign(chosen.begin(), chosen.end());
+  }
+  held_.push_back(token);
+  if (ahead_.empty()) {
+    return sampler.sample(executor_->forward(std::span(&token, 1), Logits::kLast), text, draw);
+  }
+  const int32_t chosen = ahead_.front();
+  ahead_.pop_front();
+  return chosen;
+}
+
+void Session::drop_ahead() {
+  if (!ahead_.empty()) executor_->rewind(static_cast<int>(held_.size()));
+  ahead_.clear();
+}
+
 void Session::forget() {
   executor_->reset();
   held_.clear();
@@ -77,15 +98,12 @@ Generation Session::generate(std::span<const int32_t> prompt, const GenerateOpti
   };
 
   std::vector<int32_t> text(prompt.begin(), prompt.end());
-  std::span<const float> logits = prefill(prompt, on_piece, result.timing);
+  const std::span<const float> logits = prefill(prompt, on_piece, result.timing);
   result.stop_reason = logits.empty() ? StopReason::kInterrupted : StopReason::kMaxTokens;
-  Clock::time_point decode_start = Clock::now();
-  while (!logits.empty() && static_cast<int>(result.token_ids.size()) < options.max_tokens) {
-    const int32_t token = sampler.sample(logits, text, result.token_ids.size());
-    if (result.token_ids.empty()) {
-      result.timing.first_token_ms = ms_since(start);
-      decode_start = Clock::now();
-    }
+  int32_t token = logits.empty() ? -1 : sampler.sample(logits, text, 0);
+  result.timing.first_token_ms = ms_since(start);
+  const Clock::time_point decode_start = Clock::now();
+  while (token >= 0) {
     if (std::find(options.end_ids.begin(), options.end_ids.end(), token) != options.end_ids.end()) {
       result.stop_reason = StopReason::kEnd;
       break;
@@ -105,10 +123,11 @@ Generation Session::generate(std::span<const int32_t> prompt, const GenerateOpti
       result.stop_reason = StopReason::kContextFull;
       break;
     }
-    logits = executor_->forward(std::span(&text.back(), 1), Logits::kLast);
-    held_.push_back(token);
+    token = next(token, options.max_tokens - static_cast<int>(result.token_ids.size()), options, sampler, text,
+                 result.token_ids.size());
     ++result.timing.decoded;
   }
+  drop_ahead();
   result.timing.decode_ms = ms_since(decode_start);
   if (decoder && !stops.found()) show(decoder->finish());
   if (!stops.found()) {

@@ -1,6 +1,7 @@
 // A conversation with a model: tokens go in, tokens come out, and the context is kept between calls.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -23,6 +24,7 @@ struct GenerateOptions {
   Sampling sampling;
   std::vector<std::string> stop_texts;  // generation ends before any of these appears
   std::vector<int32_t> end_ids;         // generation ends at any of these, which are not part of the answer
+  int decode_batch = 8;                 // tokens that a backend may choose by itself before we look
 };
 
 struct Timing {
@@ -60,11 +62,16 @@ class Session {
   // Makes the context hold exactly `prompt` and returns its last logits, or none if on_piece asked to stop.
   std::span<const float> prefill(std::span<const int32_t> prompt, const OnPiece& on_piece, Timing& timing);
   void forget();
+  void drop_ahead();  // takes back the tokens the backend ran that nobody wanted
+  // The token after `token`: from the backend's own choices where it makes them, else sampled here.
+  int32_t next(int32_t token, int wanted, const GenerateOptions& options, Sampler& sampler,
+               std::span<const int32_t> text, uint64_t draw);
 
   std::unique_ptr<Executor> executor_;
   const Tokenizer* tokenizer_;
   int context_;
   std::vector<int32_t> held_;  // the tokens whose keys and values are in the executor's context
+  std::deque<int32_t> ahead_;  // tokens the backend chose that nobody has looked at yet
 };
 
 }  // namespace doppler

@@ -21,7 +21,7 @@ struct FusedGroup {
   std::vector<int> steps;  // indices into Plan::steps, in order
   // kProjectNorm, indices into Plan::steps; -1 where the pattern has none
   int branch_norm = -1, add = -1, norm = -1, glu = -1, softcap = -1;
-  std::vector<int> matmuls;
+  std::vector<int> matmuls = {};
 };
 
 std::vector<FusedGroup> fuse_for_decode(const Plan& plan);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "gpu/wgsl/project.h"
+#include "gpu/wgsl/project_merge.h"
 #include "gpu/wgsl/project_norm.h"
 
 namespace doppler::gpu {
@@ -97,7 +98,11 @@ void record_project(Recording& recording, const std::string& step, const Weight&
   for (const WeightPart& part : weight.parts) {
     recording.dispatch<wgsl::Project>(
         step, prepared.variant, common_params<wgsl::Project::Params>(weight, part, finish),
-        {.x = x, .w = part.bound(weight.stride), .w4 = part.bound(weight.stride), .bias = finish.bias.buffer ? finish.bias : x, .y = y},
+        {.x = x,
+         .w = part.bound(weight.stride),
+         .w4 = part.bound(weight.stride),
+         .bias = finish.bias.buffer ? finish.bias : x,
+         .y = y},
         linear_grid(div_up(static_cast<uint64_t>(part.rows), prepared.rows_per_workgroup), capabilities.limits));
   }
 }
@@ -125,6 +130,29 @@ void record_project_norm(Recording& recording, const std::string& step, const We
          .r = input.r},
         linear_grid(div_up(static_cast<uint64_t>(part.rows), prepared.rows_per_workgroup), capabilities.limits));
     store = false;  // once is enough
+  }
+}
+
+void record_project_merge(Recording& recording, const std::string& step, const Weight& weight,
+                          const SplitAttention& input, const Finish& finish, const BoundBuffer& y) {
+  const Capabilities& capabilities = recording.device().capabilities();
+  Prepared prepared = prepare(capabilities, weight, finish);
+  prepared.variant.constants.emplace_back("merge_slots", input.shape.heads * input.splits);
+  for (const WeightPart& part : weight.parts) {
+    auto params = common_params<wgsl::ProjectMerge::Params>(weight, part, finish);
+    params.heads = input.shape.heads;
+    params.head_dim = input.shape.head_dim;
+    params.splits = input.splits;
+    params.window = input.shape.window;
+    recording.dispatch<wgsl::ProjectMerge>(
+        step, prepared.variant, params,
+        {.state = input.state,
+         .partials = input.partials,
+         .w = part.bound(weight.stride),
+         .w4 = part.bound(weight.stride),
+         .bias = finish.bias.buffer ? finish.bias : input.partials,
+         .y = y},
+        linear_grid(div_up(static_cast<uint64_t>(part.rows), prepared.rows_per_workgroup), capabilities.limits));
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "gpu/attention_decode.h"
 #include "gpu/matvec.h"
 #include "gpu/recording.h"
 #include "gpu/weight.h"
@@ -38,5 +39,14 @@ void record_project(Recording& recording, const std::string& step, const Weight&
                     const Finish& finish, const BoundBuffer& y);
 void record_project_norm(Recording& recording, const std::string& step, const Weight& weight, const ResidualNorm& input,
                          const Finish& finish, const BoundBuffer& y);
+
+// x is the attention that record_attention_fused() or record_attention_decode() left in splits.
+struct SplitAttention {
+  AttentionShape shape;
+  BoundBuffer state, partials;
+  uint32_t splits = 0;
+};
+void record_project_merge(Recording& recording, const std::string& step, const Weight& weight,
+                          const SplitAttention& input, const Finish& finish, const BoundBuffer& y);
 
 }  // namespace doppler::gpu

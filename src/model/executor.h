@@ -23,6 +23,7 @@ struct ExecutorOptions {
   int context = 0;  // tokens to make room for
   int threads = 0;  // 0: one a core this process may run on
   int block = 0;    // tokens of one prefill block; 0: the backend's choice
+  int device = -1;  // which GPU, as `doppler devices` counts them; -1: the first
 };
 
 // Fails unless every token is in the vocabulary and all of them fit behind `position` in the context.

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "convert/convert.h"
-#include "engine/loaded_model.h"
+#include "engine/backend.h"
 #include "support/reference.h"
 #include "support/scratch.h"
 

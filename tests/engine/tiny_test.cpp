@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "convert/convert.h"
-#include "engine/loaded_model.h"
+#include "engine/backend.h"
 #include "engine/perplexity.h"
 #include "engine/session.h"
 #include "support/reference.h"

@@ -14,6 +14,7 @@ struct Params {
   first_row: u32,  // of this part
   rows: u32,       // in this part
   scale: f32,
+  first_token: u32,  // where in `tokens` the first one stands
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -39,7 +40,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   if (token >= params.tokens) {
     return;
   }
-  let row = tokens[token] - params.first_row;  // wraps below first_row
+  let row = tokens[params.first_token + token] - params.first_row;  // wraps below first_row
   if (row >= params.rows) {
     return;
   }

@@ -1,0 +1,174 @@
+#include "gpu/decode_program.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "gpu/embed.h"
+#include "gpu/matvec.h"
+#include "gpu/sample.h"
+
+namespace doppler::gpu {
+namespace {
+
+MatvecShape shape_of(const Weight& weight) {
+  return {weight.dtype, static_cast<uint64_t>(weight.rows), static_cast<uint64_t>(weight.cols)};
+}
+
+bool is_qkv(const FusedGroup& group) { return group.matmuls.size() == 3; }
+
+}  // namespace
+
+bool DecodeProgram::possible(const GpuContext& context, const Sampling& sampling) {
+  if (sampling.repeat_penalty != 1) return false;
+  const Capabilities& capabilities = context.device.capabilities();
+  for (size_t g = 0; g < context.groups.size(); ++g) {
+    const FusedGroup& group = context.groups[g];
+    if (group.fusion == Fusion::kProjectNorm) {
+      const bool joint = group.glu >= 0 && context.weights.group(g).runs.size() != 1;  // gate and up must be joined
+      if (joint || (group.matmuls.size() > 1 && !is_qkv(group) && group.glu < 0)) return false;
+      for (const WeightRun& run : context.weights.group(g).runs) {
+        if (!can_project(capabilities, shape_of(run.weight))) return false;
+      }
+    } else if (group.fusion == Fusion::kMerge) {
+      if (!can_project(capabilities, shape_of(context.weights.matrix(context.step(group.steps[0]).weights[0].slot))))
+        return false;
+    } else if (group.fusion == Fusion::kSingle) {
+      const Step& step = context.step(group.steps[0]);
+      if (!std::holds_alternative<Embed>(step.op) && !std::holds_alternative<MatMul>(step.op)) return false;
+    }
+  }
+  return true;
+}
+
+DecodeProgram::DecodeProgram(GpuContext& context, const Sampling& sampling)
+    : c_(context),
+      sampling_(sampling),
+      recording_(context.device, "decode"),
+      plan_(share_buffers(context.plan, steps_of(context.groups))) {
+  Device& device = c_.device;
+  for (const int width : plan_.widths)
+    buffers_.push_back(device.create_buffer("token values", static_cast<uint64_t>(width) * 4));
+  const ModelConfig& config = c_.config;
+  qkv_ = device.create_buffer("qkv", static_cast<uint64_t>(config.q_width() + 2 * config.kv_width()) * 4);
+  spare_ = device.create_buffer("spare residual", static_cast<uint64_t>(config.hidden) * 4);
+  uint64_t partial = 0;
+  for (const LayerCache& cache : c_.caches) {
+    const int longest =
+        cache.shape.window > 0 ? std::min(static_cast<int>(cache.shape.window), c_.context) : c_.context;
+    splits_.push_back(choose_splits(device.capabilities(), cache.shape, static_cast<uint32_t>(longest)));
+    partial = std::max(partial, partial_bytes(cache.shape, splits_.back()));
+  }
+  partials_ = device.create_buffer("attention splits", partial);
+  const uint32_t vocab = static_cast<uint32_t>(config.vocab);
+  out_tokens_ = device.create_buffer("chosen tokens", kMostDecodeBatch * 4);
+  seen_ = device.create_buffer("seen tokens", div_up(vocab, 32) * 4);
+  pairs_ = device.create_buffer("argmax pairs", argmax_pairs(vocab) * 8ull);
+  if (sampling_.temperature > 0) {
+    bins_ = device.create_buffer("sample bins", sample_bin_bytes());
+    list_ = device.create_buffer("sample list", sample_list_bytes(vocab));
+  }
+  for (size_t g = 0; g < c_.groups.size(); ++g) record_group(g);
+  choose(value(c_.plan.steps.back().output));
+}
+
+const Buffer& DecodeProgram::value(int v) const {
+  return buffers_[static_cast<size_t>(plan_.buffer_of[static_cast<size_t>(v)])];
+}
+
+const std::string& DecodeProgram::name(const FusedGroup& group) const { return c_.step(group.steps.back()).name; }
+
+void DecodeProgram::record_group(size_t index) {
+  const FusedGroup& group = c_.groups[index];
+  switch (group.fusion) {
+    case Fusion::kProjectNorm: return project_norm(index);
+    case Fusion::kAttention: return attention(group);
+    case Fusion::kMerge: return merge(group);
+    case Fusion::kSingle: return single(c_.step(group.steps[0]));
+  }
+}
+
+void DecodeProgram::project_norm(size_t index) {
+  const FusedGroup& group = c_.groups[index];
+  const GroupWeights& weights = c_.weights.group(index);
+  const Step& norm = c_.step(group.norm);
+  ResidualNorm input;
+  input.norms = weights.norms;
+  input.eps = std::get<Norm>(norm.op).eps;
+  input.offset = std::get<Norm>(norm.op).offset;
+  input.keep = false;
+  input.r = spare_;
+  if (group.add >= 0) {
+    const Step& add = c_.step(group.add);
+    input.x = value(add.inputs[0]);
+    input.branch_norm = group.branch_norm >= 0;
+    input.branch = value(input.branch_norm ? c_.step(group.branch_norm).inputs[0] : add.inputs[1]);
+    input.keep = plan_.buffer_of[static_cast<size_t>(add.output)] >= 0;  // the last layer's is not needed again
+    if (input.keep) input.r = value(add.output);
+  } else {
+    input.x = value(norm.inputs[0]);
+  }
+  Finish finish;
+  finish.bias = weights.bias ? BoundBuffer(weights.bias) : BoundBuffer();
+  if (group.glu >= 0) finish.activation = std::get<Glu>(c_.step(group.glu).op).activation;
+  if (group.softcap >= 0) finish.softcap = std::get<SoftCap>(c_.step(group.softcap).op).cap;
+  const Buffer& y = is_qkv(group) ? qkv_ : value(c_.step(group.steps.back()).output);
+  for (const WeightRun& run : weights.runs) {
+    finish.first_row = run.first_row;
+    record_project_norm(recording_, name(group), run.weight, input, finish, y);
+    input.keep = false;  // one dispatch stores the residual; the others must not be bound to it, or they would wait
+    input.r = spare_;
+  }
+}
+
+void DecodeProgram::attention(const FusedGroup& group) {
+  const Step& step = c_.step(group.steps.back());
+  const auto& op = std::get<Attention>(step.op);
+  const size_t layer = static_cast<size_t>(op.layer);
+  const LayerCache& cache = c_.caches[layer];
+  HeadNorm norm;
+  if (const auto* q_norm = std::get_if<Norm>(&c_.step(group.steps[0]).op)) norm = {true, q_norm->eps, q_norm->offset};
+  const auto& rope = std::get<Rope>(c_.step(group.steps[group.steps.size() - 3]).op);
+  record_attention_fused(recording_, step.name, cache.shape, norm, packed_projections(qkv_, cache.shape),
+                         c_.ropes[static_cast<size_t>(rope.rope)],
+                         {c_.state, c_.weights.head_weights(op.layer), cache.buffer, partials_}, splits_[layer]);
+}
+
+void DecodeProgram::merge(const FusedGroup& group) {
+  const Step& step = c_.step(group.steps[0]);
+  const size_t layer = static_cast<size_t>(step.layer);
+  Finish finish;
+  if (step.weights.size() > 1) finish.bias = c_.weights.vector(step.weights[1].slot);
+  record_project_merge(recording_, step.name, c_.weights.matrix(step.weights[0].slot),
+                       {c_.caches[layer].shape, c_.state, partials_, splits_[layer]}, finish, value(step.output));
+}
+
+void DecodeProgram::single(const Step& step) {
+  const Weight& weight = c_.weights.matrix(step.weights[0].slot);
+  if (const auto* embed = std::get_if<Embed>(&step.op)) {
+    constexpr uint32_t kTokenInState = offsetof(DecodeState, token) / 4;
+    return record_embed(recording_, step.name, weight, c_.state, value(step.output), 1, embed->scale, kTokenInState);
+  }
+  Finish finish;
+  if (step.weights.size() > 1) finish.bias = c_.weights.vector(step.weights[1].slot);
+  if (can_project(c_.device.capabilities(), shape_of(weight))) {
+    record_project(recording_, step.name, weight, value(step.inputs[0]), finish, value(step.output));
+  } else {
+    record_matvec(recording_, step.name, weight, value(step.inputs[0]), finish.bias, value(step.output));
+  }
+}
+
+void DecodeProgram::choose(const BoundBuffer& logits) {
+  const uint32_t vocab = static_cast<uint32_t>(c_.config.vocab), pairs = argmax_pairs(vocab);
+  const TokenBuffers tokens{c_.state, out_tokens_, seen_};
+  record_argmax_parts(recording_, "choose", logits, seen_, pairs_, vocab, 1);
+  if (sampling_.temperature == 0) {
+    record_argmax_pick(recording_, "choose", pairs_, pairs, tokens, vocab, 1);
+    return;
+  }
+  const SampleOptions options{
+      sampling_.temperature, static_cast<uint32_t>(sampling_.top_k), sampling_.top_p, sampling_.min_p, 1,
+      sampling_.seed};
+  record_sample(recording_, "choose", options, {logits, pairs_, bins_, list_, tokens}, pairs, vocab, 1);
+}
+
+}  // namespace doppler::gpu

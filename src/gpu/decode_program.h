@@ -1,0 +1,43 @@
+// One token from its id to the choice of the next, in as few dispatches as the fusions allow (five or six a layer). The
+// recording is made once and replayed for every token: what changes lies in DecodeState.
+#pragma once
+
+#include "gpu/argmax.h"
+#include "gpu/gpu_context.h"
+#include "gpu/project.h"
+#include "model/sampling.h"
+
+namespace doppler::gpu {
+
+class DecodeProgram {
+ public:
+  // Can this device run the fused kernels with this model's shapes, and choose by `sampling` itself? A repetition
+  // penalty looks at the whole text, which the host has.
+  static bool possible(const GpuContext& context, const Sampling& sampling);
+
+  DecodeProgram(GpuContext& context, const Sampling& sampling);
+
+  Recording& recording() { return recording_; }
+  const Sampling& sampling() const { return sampling_; }
+  const Buffer& out_tokens() const { return out_tokens_; }
+
+ private:
+  void record_group(size_t index);
+  void project_norm(size_t index);
+  void attention(const FusedGroup& group);
+  void merge(const FusedGroup& group);
+  void single(const Step& step);
+  void choose(const BoundBuffer& logits);
+  const Buffer& value(int v) const;
+  const std::string& name(const FusedGroup& group) const;  // of its last step
+
+  GpuContext& c_;
+  const Sampling sampling_;
+  Recording recording_;
+  BufferPlan plan_;
+  std::vector<Buffer> buffers_;
+  Buffer qkv_, partials_, spare_, out_tokens_, seen_, pairs_, bins_, list_;
+  std::vector<uint32_t> splits_;  // by layer
+};
+
+}  // namespace doppler::gpu

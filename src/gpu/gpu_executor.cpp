@@ -1,0 +1,140 @@
+#include "gpu/gpu_executor.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "gpu/decode_program.h"
+#include "gpu/step_program.h"
+
+namespace doppler {
+namespace {
+
+using namespace gpu;
+
+constexpr int kBlock = 512;                        // tokens of a prefill block
+constexpr uint64_t kAllLogitsBytes = 64ull << 20;  // logits of every token of a block, at most
+constexpr size_t kMostPrograms = 8;                // recordings of block sizes kept
+
+class GpuExecutor : public Executor {
+ public:
+  GpuExecutor(const ModelConfig& config, const Plan& plan, const Weights& weights, const ExecutorOptions& options)
+      : device_({.adapter = options.device}),
+        block_(std::max(1, std::min(options.block > 0 ? options.block : kBlock, options.context))),
+        c_(device_, config, plan, weights, options.context, block_),
+        memory_(std::make_shared<ActivationBuffers>(c_, share_buffers(c_.plan, single_steps(c_.plan)), block_)) {}
+
+  std::string_view name() const override { return "webgpu"; }
+  int position() const override { return position_; }
+  void reset() override { position_ = 0; }
+  void set_tap(Tap tap) override { tap_ = std::move(tap); }
+  size_t context_bytes() const override { return c_.cache_bytes(); }
+
+  std::span<const float> forward(std::span<const int32_t> tokens, Logits want) override {
+    check_tokens(c_.config, tokens, position_, c_.context);
+    const uint64_t row = static_cast<uint64_t>(c_.config.vocab) * sizeof(float);
+    const size_t most = want == Logits::kAll ? std::clamp<size_t>(kAllLogitsBytes / row, 1, static_cast<size_t>(block_))
+                                             : static_cast<size_t>(block_);
+    logits_.clear();
+    while (!tokens.empty()) {
+      const std::span<const int32_t> block = tokens.first(std::min(most, tokens.size()));
+      tokens = tokens.subspan(block.size());
+      const int count = static_cast<int>(block.size());
+      run_block(block, want == Logits::kAll ? count : want == Logits::kLast && tokens.empty() ? 1 : 0);
+    }
+    return logits_;
+  }
+
+  std::vector<int32_t> decode(int32_t token, int count, const Sampling& sampling, uint64_t draw) override {
+    count = std::min({count, kMostDecodeBatch, c_.context - position_});
+    if (tap_ || count < 1 || !DecodeProgram::possible(c_, sampling)) return {};
+    check_tokens(c_.config, std::span(&token, 1), position_, c_.context);
+    if (!decode_ || !same(decode_->sampling(), sampling)) {
+      decode_.reset();
+      decode_ = std::make_unique<DecodeProgram>(c_, sampling);
+    }
+    set_state(token, static_cast<uint32_t>(draw));
+    device_.submit(decode_->recording(), count);
+    position_ += count;
+    return gpu::read<int32_t>(device_, decode_->out_tokens(), static_cast<size_t>(count));
+  }
+
+  // A ring has room for a block beside its window, so the last tokens' slots still hold what they replaced.
+  void rewind(int to) override { position_ = to; }
+
+ private:
+  static bool same(const Sampling& a, const Sampling& b) {
+    return a.temperature == b.temperature && a.top_k == b.top_k && a.top_p == b.top_p && a.min_p == b.min_p &&
+           a.seed == b.seed;
+  }
+
+  void set_state(int32_t token, uint32_t draw) {
+    const DecodeState state{static_cast<uint32_t>(position_), static_cast<uint32_t>(token), draw, 0};
+    device_.write(c_.state, 0, std::as_bytes(std::span(&state, 1)));
+  }
+
+  StepProgram& program(int tokens, int logit_rows) {
+    auto& found = programs_[{tokens, logit_rows}];
+    if (!found) {
+      auto fresh = std::make_unique<StepProgram>(c_, memory_, tokens, logit_rows);
+      if (programs_.size() > kMostPrograms) programs_.clear();
+      return *(programs_[{tokens, logit_rows}] = std::move(fresh));
+    }
+    return *found;
+  }
+
+  void run_block(std::span<const int32_t> tokens, int logit_rows) {
+    const int count = static_cast<int>(tokens.size());
+    gpu::write<int32_t>(device_, c_.tokens, tokens);
+    set_state(tokens[0], 0);
+    if (tap_) {
+      run_tapped(count, logit_rows);
+    } else {
+      StepProgram& block = program(count, logit_rows);
+      device_.submit(block.recording());
+      if (logit_rows > 0) read_logits(block);
+    }
+    position_ += count;
+  }
+
+  // Every value in memory of its own, all of it read after the one submit.
+  void run_tapped(int count, int logit_rows) {
+    const auto memory = std::make_shared<ActivationBuffers>(c_, separate_buffers(c_.plan), count);
+    StepProgram block(c_, memory, count, logit_rows);
+    device_.submit(block.recording());
+    for (const Step& step : c_.plan.steps) {
+      const Buffer output = block.output(step);
+      if (!output) continue;
+      const int rows = block.rows(step);
+      const std::vector<float> values =
+          gpu::read<float>(device_, output, static_cast<size_t>(rows) * static_cast<size_t>(c_.width(step.output)));
+      tap_(step, values, rows, position_ + count - rows);
+    }
+    if (logit_rows > 0) read_logits(block);
+  }
+
+  void read_logits(const StepProgram& block) {
+    const size_t size = static_cast<size_t>(block.logit_rows()) * static_cast<size_t>(c_.config.vocab);
+    const size_t before = logits_.size();
+    logits_.resize(before + size);
+    device_.read(block.output(c_.plan.steps.back()), 0, std::as_writable_bytes(std::span(logits_).subspan(before)));
+  }
+
+  Device device_;
+  const int block_;
+  GpuContext c_;
+  std::shared_ptr<ActivationBuffers> memory_;
+  std::map<std::pair<int, int>, std::unique_ptr<StepProgram>> programs_;  // by tokens and logit rows
+  std::unique_ptr<DecodeProgram> decode_;
+  std::vector<float> logits_;
+  Tap tap_;
+  int position_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Executor> make_gpu_executor(const ModelConfig& config, const Plan& plan, const Weights& weights,
+                                            const ExecutorOptions& options) {
+  return std::make_unique<GpuExecutor>(config, plan, weights, options);
+}
+
+}  // namespace doppler

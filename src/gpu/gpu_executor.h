@@ -1,0 +1,12 @@
+// Runs a Plan on a GPU through WebGPU.
+#pragma once
+
+#include "model/executor.h"
+
+namespace doppler {
+
+// Opens the device that the options name and uploads the weights, which are not needed afterwards.
+std::unique_ptr<Executor> make_gpu_executor(const ModelConfig& config, const Plan& plan, const Weights& weights,
+                                            const ExecutorOptions& options);
+
+}  // namespace doppler

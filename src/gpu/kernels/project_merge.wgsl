@@ -1,0 +1,51 @@
+// y = W · attention (+ bias) for one token, where the attention still lies in splits: every workgroup puts them together
+// on the way in. See lib/project.wgsl and lib/merge_partials.wgsl.
+// use: index
+// use: bytes
+// use: state
+// use: splits
+// use: merge_partials
+// use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k
+// use: x = float | int8
+// use: int_dots = none | q8_0 | q4_k | q6_k
+// use: project
+
+struct Params {
+  cols: u32,  // heads · head_dim
+  pieces: u32,
+  stride: u32,
+  rows: u32,
+  first_row: u32,
+  bias: u32,
+  softcap: f32,
+  heads: u32,
+  head_dim: u32,
+  splits: u32,
+  window: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> state: State;
+@group(0) @binding(2) var<storage, read> partials: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read> w: array<u32>;
+@group(0) @binding(4) var<storage, read> w4: array<vec4<u32>>;  // the same buffer
+@group(0) @binding(5) var<storage, read> bias: array<f32>;
+@group(0) @binding(6) var<storage, read_write> y: array<f32>;
+
+@compute @workgroup_size(lanes * groups)
+fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,
+        @builtin(local_invocation_index) thread: u32) {
+  let first = workgroup_index(id, count) * groups * rows;
+  prefetch(first, thread);
+  let merge = merge_of(params.heads, params.head_dim, params.splits, params.window);
+  merge_factors(merge, thread, lanes * groups);
+  for (var quad = thread; quad < params.pieces * 8u; quad += lanes * groups) {
+    var v = vec4<f32>(0.0);
+    if (quad * 4u < params.cols) {
+      v = merged(merge, quad);
+    }
+    x_put(quad, v);
+  }
+  finish_x(thread);
+  project(first, thread);
+}

@@ -1,0 +1,170 @@
+#include "gpu/step_program.h"
+
+#include "base/error.h"
+#include "gpu/add.h"
+#include "gpu/attention_prefill.h"
+#include "gpu/embed.h"
+#include "gpu/glu.h"
+#include "gpu/matvec.h"
+#include "gpu/norm.h"
+#include "gpu/softcap.h"
+
+namespace doppler::gpu {
+namespace {
+
+uint64_t f32_bytes(int width, int rows) { return static_cast<uint64_t>(width) * static_cast<uint64_t>(rows) * 4; }
+
+MatmulShape shape_of(const Weight& weight, int tokens) {
+  return {weight.dtype,
+          static_cast<uint64_t>(tokens),
+          static_cast<uint64_t>(weight.rows),
+          static_cast<uint64_t>(weight.cols),
+          false,
+          true,
+          false};
+}
+
+}  // namespace
+
+ActivationBuffers::ActivationBuffers(GpuContext& context, BufferPlan buffer_plan, int tokens)
+    : plan(std::move(buffer_plan)) {
+  Device& device = context.device;
+  for (size_t b = 0; b < plan.widths.size(); ++b) {
+    buffers.push_back(device.create_buffer("values " + std::to_string(b), f32_bytes(plan.widths[b], tokens)));
+  }
+  uint64_t widest = 0, scratch_bytes = 0;
+  for (const Step& step : context.plan.steps) {
+    if (!std::holds_alternative<MatMul>(step.op) || step.logits_only) continue;
+    const Weight& weight = context.weights.matrix(step.weights[0].slot);
+    widest = std::max(widest, static_cast<uint64_t>(weight.cols));
+    // Fewer tokens may split their columns further, so every power of two is asked.
+    for (int n = 2; n <= tokens; n *= 2) {
+      const MatmulChoice choice = choose_matmul(device.capabilities(), gpu::shape_of(weight, n));
+      scratch_bytes = std::max(scratch_bytes, matmul_scratch_bytes(choice, weight, static_cast<uint64_t>(2 * n)));
+    }
+  }
+  if (device.capabilities().int8_dot) {
+    const uint64_t n = static_cast<uint64_t>(tokens);
+    quantized.values = device.create_buffer("int8 values", quantized_values_bytes(n, widest));
+    quantized.scales = device.create_buffer("int8 scales", quantized_scales_bytes(n, widest));
+  }
+  if (scratch_bytes > 0) scratch = device.create_buffer("matmul scratch", scratch_bytes);
+}
+
+StepProgram::StepProgram(GpuContext& context, std::shared_ptr<ActivationBuffers> memory, int tokens, int logit_rows)
+    : c_(context),
+      memory_(std::move(memory)),
+      tokens_(tokens),
+      logit_rows_(logit_rows),
+      recording_(context.device, "block") {
+  for (const Step& step : c_.plan.steps) {
+    if (step.logits_only && logit_rows_ == 0) break;
+    if (step.logits_only && logit_rows_ < tokens_) take_last_row(step);
+    std::visit([&](const auto& op) { record(op, step); }, step.op);
+    if (step.output == quantized_value_) quantized_value_ = -1;
+  }
+}
+
+// A value of all tokens lives in the shared memory, one of a few in a buffer of its own.
+const Buffer& StepProgram::value(int v) const {
+  const auto own = own_.find(v);
+  if (own != own_.end()) return own->second;
+  return memory_->buffers[static_cast<size_t>(memory_->plan.buffer_of[static_cast<size_t>(v)])];
+}
+
+Buffer& StepProgram::own_value(const Step& step) {
+  Buffer& buffer = own_[step.output];
+  buffer = c_.device.create_buffer(step.name, f32_bytes(c_.width(step.output), rows(step)));
+  return buffer;
+}
+
+Buffer StepProgram::output(const Step& step) const {
+  if (rows(step) == 0 || (std::holds_alternative<Rope>(step.op) && rotated_.count(step.output) == 0)) return {};
+  return value(step.output);
+}
+
+void StepProgram::take_last_row(const Step& step) {
+  if (last_row_of_ >= 0) return;
+  last_row_of_ = step.inputs[0];
+  const uint64_t bytes = f32_bytes(c_.width(last_row_of_), 1);
+  const Buffer all = value(last_row_of_);
+  Buffer row = c_.device.create_buffer("last row", bytes);
+  recording_.copy("last row", all, bytes * static_cast<uint64_t>(tokens_ - 1), row, 0, bytes);
+  own_[last_row_of_] = row;
+}
+
+void StepProgram::record(const Embed& op, const Step& step) {
+  record_embed(recording_, step.name, c_.weights.matrix(step.weights[0].slot), c_.tokens, value(step.output),
+               static_cast<uint64_t>(tokens_), op.scale);
+}
+
+void StepProgram::record(const Norm& op, const Step& step) {
+  const Buffer& x = value(step.inputs[0]);
+  const Buffer& out = step.logits_only ? own_value(step) : value(step.output);
+  const uint32_t group = static_cast<uint32_t>(op.group);
+  const uint64_t groups = static_cast<uint64_t>(rows(step)) * static_cast<uint64_t>(c_.width(step.output)) / group;
+  record_norm(recording_, step.name, x, c_.weights.vector(step.weights[0].slot), out, {groups, group}, op.eps,
+              op.offset);
+}
+
+void StepProgram::record(const MatMul&, const Step& step) { matmul(step, rows(step)); }
+
+void StepProgram::matmul(const Step& step, int tokens) {
+  const Weight& weight = c_.weights.matrix(step.weights[0].slot);
+  const BoundBuffer bias =
+      step.weights.size() > 1 ? BoundBuffer(c_.weights.vector(step.weights[1].slot)) : BoundBuffer();
+  const Buffer x = value(step.inputs[0]);
+  const Buffer& out = step.logits_only ? own_value(step) : value(step.output);
+  if (tokens == 1) return record_matvec(recording_, step.name, weight, x, bias, out);
+  const MatmulChoice choice = choose_matmul(c_.device.capabilities(), gpu::shape_of(weight, tokens));
+  MatmulInput input{x, memory_->quantized, static_cast<uint64_t>(tokens)};
+  if (choice.kernel == MatmulKernel::kInt8 && quantized_value_ != step.inputs[0]) {
+    record_quantize_activations(recording_, step.name, x, input.tokens, static_cast<uint64_t>(weight.cols),
+                                input.quantized);
+    quantized_value_ = step.inputs[0];
+  }
+  record_matmul(recording_, step.name, choice, weight, input, bias, {out}, memory_->scratch);
+}
+
+// The attention step turns q and k itself, on the way into the cache.
+void StepProgram::record(const Rope&, const Step& step) { rotated_[step.output] = &step; }
+
+void StepProgram::record(const Attention& op, const Step& step) {
+  const LayerCache& cache = c_.caches[static_cast<size_t>(op.layer)];
+  const Step& q = *rotated_.at(step.inputs[0]);
+  const Step& k = *rotated_.at(step.inputs[1]);
+  rotated_.erase(step.inputs[1]);  // the turned keys are in the cache only
+  const Buffer& heads = c_.weights.head_weights(op.layer);
+  const Buffer& turned = value(q.output);
+  const uint32_t tokens = static_cast<uint32_t>(tokens_);
+  record_rope_store(recording_, q.name, cache.shape, {},
+                    separate_projections(value(q.inputs[0]), value(k.inputs[0]), value(step.inputs[2]), cache.shape),
+                    {c_.state, heads, c_.ropes[static_cast<size_t>(std::get<Rope>(q.op).rope)], cache.buffer, turned},
+                    tokens, {});
+  record_attention_prefill(recording_, step.name, cache.shape,
+                           {c_.state, turned, cache.buffer, heads, value(step.output)}, tokens, {});
+}
+
+void StepProgram::record(const Glu& op, const Step& step) {
+  const uint64_t count = static_cast<uint64_t>(tokens_) * static_cast<uint64_t>(c_.width(step.output));
+  const Buffer& gate = value(step.inputs[0]);
+  record_glu(recording_, step.name, op, gate, op.interleaved ? gate : value(step.inputs[1]), value(step.output), count);
+}
+
+void StepProgram::record(const Add&, const Step& step) {
+  record_add(recording_, step.name, value(step.inputs[0]), value(step.inputs[1]), value(step.output),
+             static_cast<uint64_t>(tokens_) * static_cast<uint64_t>(c_.width(step.output)));
+}
+
+void StepProgram::record(const SoftCap& op, const Step& step) {
+  const Buffer x = value(step.inputs[0]);
+  record_softcap(recording_, step.name, x, own_value(step),
+                 static_cast<uint64_t>(rows(step)) * static_cast<uint64_t>(c_.width(step.output)), op.cap);
+}
+
+template <class Op>
+void StepProgram::record(const Op&, const Step& step) {
+  fail({ErrorCode::kUnsupported, "this step does not run on the GPU yet", step.name, "", "", "Use --backend cpu"});
+}
+
+}  // namespace doppler::gpu

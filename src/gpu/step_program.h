@@ -1,0 +1,62 @@
+// A block of tokens, step by step: what prefill runs, and what taps look into. One dispatch a step (a matrix product
+// may take two: its input is made int8 first where that is faster).
+#pragma once
+
+#include <memory>
+
+#include "gpu/gpu_context.h"
+#include "gpu/matmul.h"
+
+namespace doppler::gpu {
+
+// Memory for the values of a block; programs that do not run at the same time share it.
+struct ActivationBuffers {
+  ActivationBuffers(GpuContext& context, BufferPlan plan, int tokens);
+
+  BufferPlan plan;
+  std::vector<Buffer> buffers;     // by BufferPlan
+  QuantizedActivations quantized;  // the input of a matrix product as int8; empty where the device has no int8 products
+  Buffer scratch;                  // of products that split their columns
+};
+
+class StepProgram {
+ public:
+  // logit_rows: 0 (none), 1 (the last token's) or `tokens`.
+  StepProgram(GpuContext& context, std::shared_ptr<ActivationBuffers> memory, int tokens, int logit_rows);
+
+  Recording& recording() { return recording_; }
+  int tokens() const { return tokens_; }
+  int logit_rows() const { return logit_rows_; }
+
+  // The output of a step after a run: none for steps that did not run or are never stored by themselves.
+  Buffer output(const Step& step) const;
+  int rows(const Step& step) const { return step.logits_only ? logit_rows_ : tokens_; }
+
+ private:
+  void record(const Embed& op, const Step& step);
+  void record(const Norm& op, const Step& step);
+  void record(const MatMul& op, const Step& step);
+  void record(const Rope& op, const Step& step);
+  void record(const Attention& op, const Step& step);
+  void record(const Glu& op, const Step& step);
+  void record(const Add& op, const Step& step);
+  void record(const SoftCap& op, const Step& step);
+  template <class Op>
+  void record(const Op& op, const Step& step);
+
+  const Buffer& value(int v) const;
+  Buffer& own_value(const Step& step);
+  void take_last_row(const Step& step);
+  void matmul(const Step& step, int tokens);
+
+  GpuContext& c_;
+  std::shared_ptr<ActivationBuffers> memory_;
+  const int tokens_, logit_rows_;
+  Recording recording_;
+  std::map<int, Buffer> own_;           // values of steps that run for some tokens only
+  std::map<int, const Step*> rotated_;  // by value: the rope step whose work the attention step does
+  int last_row_of_ = -1;                // the value whose last row was taken
+  int quantized_value_ = -1;            // the value that memory_->quantized holds
+};
+
+}  // namespace doppler::gpu
