@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
   doppler::add_bench(app);
   doppler::add_tokenize(app);
   doppler::add_devices(app);
+  doppler::add_test(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -17,5 +17,8 @@ void add_synth(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_devices(CLI::App& app);
+void add_test(CLI::App& app);
+
+void add_bench_kernels(CLI::App& bench);  // a verb of bench
 
 }  // namespace doppler
