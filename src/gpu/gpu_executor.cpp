@@ -18,7 +18,7 @@ constexpr size_t kMostPrograms = 8;                // recordings of block sizes 
 class GpuExecutor : public Executor {
  public:
   GpuExecutor(const ModelConfig& config, const Plan& plan, const Weights& weights, const ExecutorOptions& options)
-      : device_({.adapter = options.device}),
+      : device_({.adapter = options.device, .unchecked = !options.checked}),
         block_(std::max(1, std::min(options.block > 0 ? options.block : kBlock, options.context))),
         c_(device_, config, plan, weights, options.context, block_),
         memory_(std::make_shared<ActivationBuffers>(c_, share_buffers(c_.plan, single_steps(c_.plan)), block_)) {}

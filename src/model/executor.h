@@ -20,10 +20,11 @@ enum class Logits : uint8_t { kNone, kLast, kAll };
 using Tap = std::function<void(const Step& step, std::span<const float> data, int tokens, int position)>;
 
 struct ExecutorOptions {
-  int context = 0;  // tokens to make room for
-  int threads = 0;  // 0: one a core this process may run on
-  int block = 0;    // tokens of one prefill block; 0: the backend's choice
-  int device = -1;  // which GPU, as `doppler devices` counts them; -1: the first
+  int context = 0;       // tokens to make room for
+  int threads = 0;       // 0: one a core this process may run on
+  int block = 0;         // tokens of one prefill block; 0: the backend's choice
+  int device = -1;       // which GPU, as `doppler devices` counts them; -1: the first
+  bool checked = false;  // a GPU checks every access of a kernel against its buffer's bounds: for tests
 };
 
 // Fails unless every token is in the vocabulary and all of them fit behind `position` in the context.
