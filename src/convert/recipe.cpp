@@ -19,13 +19,13 @@ bool is_sensitive(int layer, int layers) {
 
 const std::vector<Recipe>& recipes() {
   static const std::vector<Recipe> all = {
-      {"q4_k_m", "Q4_K_M", DType::kQ4_K, DType::kQ6_K, DType::kQ6_K},
-      {"q4_k", "Q4_K", DType::kQ4_K, DType::kQ4_K, DType::kQ4_K},
-      {"q6_k", "Q6_K", DType::kQ6_K, DType::kQ6_K, DType::kQ6_K},
-      {"q8_0", "Q8_0", DType::kQ8_0, DType::kQ8_0, DType::kQ8_0},
-      {"f16", "F16", DType::kF16, DType::kF16, DType::kF16},
-      {"bf16", "BF16", DType::kBF16, DType::kBF16, DType::kBF16},
-      {"f32", "F32", DType::kF32, DType::kF32, DType::kF32},
+      {"q4_k_m", "Q4_K_M", DType::kQ4_K, DType::kQ6_K, DType::kQ6_K, DType::kQ6_K},
+      {"q4_k", "Q4_K", DType::kQ4_K, DType::kQ4_K, DType::kQ4_K, DType::kQ4_K},
+      {"q6_k", "Q6_K", DType::kQ6_K, DType::kQ6_K, DType::kQ8_0, DType::kQ6_K},
+      {"q8_0", "Q8_0", DType::kQ8_0, DType::kQ8_0, DType::kBF16, DType::kQ8_0},
+      {"f16", "F16", DType::kF16, DType::kF16, DType::kF16, DType::kF16},
+      {"bf16", "BF16", DType::kBF16, DType::kBF16, DType::kBF16, DType::kBF16},
+      {"f32", "F32", DType::kF32, DType::kF32, DType::kF32, DType::kF32},
   };
   return all;
 }
@@ -45,8 +45,8 @@ DType dtype_for(const Recipe& recipe, QuantClass quant, int layer, int layers) {
     case QuantClass::kEmbedding: return recipe.embedding;
     case QuantClass::kMatrix:
     case QuantClass::kExpert: return recipe.matrix;
-    case QuantClass::kValue:
-    case QuantClass::kDown: return is_sensitive(layer, layers) ? recipe.sensitive : recipe.matrix;
+    case QuantClass::kValue: return recipe.value;
+    case QuantClass::kDown: return is_sensitive(layer, layers) ? recipe.down : recipe.matrix;
     case QuantClass::kKeep: return DType::kF32;
   }
   return DType::kF32;

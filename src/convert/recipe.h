@@ -13,8 +13,9 @@ struct Recipe {
   std::string_view name;       // "q4_k_m", as on the command line
   std::string_view published;  // "Q4_K_M", as in the manifest
   DType matrix;                // most matrices
-  DType embedding;             // the embedding and the output matrix: read for every token, summed nowhere
-  DType sensitive;             // value and down projections of the layers where an error is carried furthest
+  DType embedding;             // the embedding and the output matrix
+  DType value;                 // value projections: small, and their error reaches the output without a softmax between
+  DType down;                  // down projections of the layers where an error is carried furthest (about half of them)
 };
 
 const std::vector<Recipe>& recipes();

@@ -56,7 +56,8 @@ void add_generation_ids(const fs::path& source, ModelConfig& config) {
     if (std::find(config.eos_ids.begin(), config.eos_ids.end(), id) == config.eos_ids.end())
       config.eos_ids.push_back(id);
   }
-  if (config.bos_id < 0) config.bos_id = static_cast<int32_t>(int_or(generation, "bos_token_id", -1, path.string()));
+  const int64_t bos = int_or(generation, "bos_token_id", -1, path.string());
+  if (config.bos_id < 0 && bos >= 0 && bos <= INT32_MAX) config.bos_id = static_cast<int32_t>(bos);
 }
 
 void require_tokenizer(const fs::path& source, bool optional) {

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <random>
+
 #include "support/scratch.h"
 
 namespace doppler {
@@ -92,6 +94,34 @@ TEST(Safetensors, BadHeadersAreMetWithASentence) {
                       8),
               HasSubstr("overlaps"));
   EXPECT_THAT(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8), HasSubstr("belong to none"));
+}
+
+TEST(Safetensors, NoChangeOfTheHeaderCrashesTheReader) {
+  Scratch scratch;
+  const std::vector<float> a(20, 1.f);
+  write_safetensors(scratch / "x.safetensors", {raw("a", "F32", {5, 4}, a), raw("b", "F32", {20}, a)});
+  const std::string whole = slurp(scratch / "x.safetensors");
+  std::mt19937 random(1);
+  int refused = 0;
+  for (int i = 0; i < 2000; ++i) {
+    std::string bytes = whole;
+    for (int edits = 1 + static_cast<int>(random() % 3); edits > 0; --edits) {
+      bytes[random() % (whole.size() - 160)] = random() % 2 ? static_cast<char>(random()) : "0123456789"[random() % 10];
+    }
+    spill(scratch / "y.safetensors", bytes);
+    try {
+      const SafetensorsFile file(scratch / "y.safetensors");
+      for (const auto& [name, tensor] : file.tensors()) {
+        if (!tensor.bytes.empty()) {
+          volatile std::byte last = tensor.bytes.back();
+          (void)last;
+        }
+      }
+    } catch (const Failure&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 1000);
 }
 
 TEST(Safetensors, AHeaderLongerThanTheFileIsRefused) {
