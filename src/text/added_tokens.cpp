@@ -86,7 +86,7 @@ void AddedTokenFinder::split(std::string_view text, const std::function<void(Par
       if (token.lstrip) begin = std::max(without_trailing_space(text.substr(0, begin)), done);
       if (token.rstrip) end += leading_space(text.substr(end));
       if (done < begin) part({done, begin, -1});
-      part({begin, end, token.id});
+      if (begin < end) part({begin, end, token.id});  // nothing is left of it where another token took its space
       done = end;
     }
   }

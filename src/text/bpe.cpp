@@ -40,12 +40,13 @@ Bpe::Bpe(Vocabulary vocabulary, const std::vector<Merge>& merges, BpeOptions opt
   }
   for (int b = 0; b < 256; ++b) bytes_[b] = vocabulary_.find(fmt::format("<0x{:02X}>", b));
 
+  uint32_t length = 0;
   characters_.assign(kTableEnd, -1);
-  std::string text;
-  for (char32_t code = 0; code < kTableEnd; ++code) {
-    text.clear();
-    append_utf8(text, code);
-    characters_[code] = vocabulary_.find(text);
+  for (int32_t id = 0; id < vocabulary_.id_end(); ++id) {
+    const std::string_view token = vocabulary_.token(id);
+    if (token.empty()) continue;
+    const char32_t code = read_valid_utf8(token, 0, length);
+    if (length == token.size() && code < kTableEnd) characters_[code] = id;
   }
 
   size_t size = 64;
@@ -53,7 +54,6 @@ Bpe::Bpe(Vocabulary vocabulary, const std::vector<Merge>& merges, BpeOptions opt
   slots_.assign(size, {});
   results_.resize(merges.size());
   joints_.assign(kJointBits / 64, 0);
-  uint32_t length = 0;
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const Merge& merge = merges[rank];
     results_[rank] = merge.result;

@@ -1,5 +1,6 @@
 #include "text/normalizer.h"
 
+#include "text/text_limit.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
 
@@ -13,6 +14,7 @@ std::string replace(const NormalizerStep& step, std::string_view text) {
   step.pattern.each_match(text, [&](Span match) {
     out.append(text.substr(done, match.begin - done));
     out.append(step.content);
+    check_length(out.size());
     done = match.end;
   });
   out.append(text.substr(done));
@@ -31,6 +33,7 @@ std::string_view strip(std::string_view text, bool left, bool right) {
 std::string run_normalizer(const std::vector<NormalizerStep>& steps, std::string_view input) {
   std::string text(input);
   for (const NormalizerStep& step : steps) {
+    check_length(text.size());
     switch (step.kind) {
       case NormalizerStep::Kind::kReplace: text = replace(step, text); break;
       case NormalizerStep::Kind::kPrepend:

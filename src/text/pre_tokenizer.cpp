@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "text/byte_level.h"
+#include "text/text_limit.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
 
@@ -134,6 +135,7 @@ Pieces run_pre_tokenizer(const std::vector<PreTokenizerStep>& steps, std::string
                       step.individual_digits ? SplitBehavior::kIsolated : SplitBehavior::kContiguous));
           break;
       }
+      check_length(out.text.size());
       begin = end;
     }
     pieces = std::move(out);

@@ -319,8 +319,8 @@ class Translator {
     if (close == std::string_view::npos) refuse("a property without its '}'");
     const std::string_view name = pattern_.substr(at_, close - at_);
     at_ = close + 1;
-    // Scripts: two blocks of ideographs came with Unicode 15.
-    if (name == "Han") return {kNone, "\\p{sc:Han}\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}", negated};
+    // Scripts: these ideographs came with Unicode 15.
+    if (name == "Han") return {kNone, "\\p{sc:Han}\\x{2b739}\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}", negated};
     static constexpr std::array<std::string_view, 28> kKnown = {
         "L",  "Lu", "Ll", "Lt", "Lm", "Lo", "M",  "N",  "Nd", "Nl", "No", "P",  "Pc", "Pd",
         "Ps", "Pe", "Pi", "Pf", "Po", "S",  "Sm", "Sc", "Sk", "So", "Z",  "Zs", "Zl", "Zp"};
@@ -342,10 +342,11 @@ class Translator {
     return set;
   }
 
-  // Alphabetic, marks, decimal digits, connectors, joiners.
+  // Alphabetic, marks, decimal digits, connectors; and, in Oniguruma alone, Latin-1's superscripts and fractions.
   static std::string word() {
     return category("L") + category("M") + category("Nd") + category("Nl") + category("Pc") +
-           "\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}\\x{200c}\\x{200d}";
+           "\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
+           "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
   }
 
   static constexpr const char* kSpace = "\\x{9}-\\x{d}\\x{85}\\p{Z}";

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <unordered_map>
+
 #include "base/error.h"
 #include "base/files.h"
 #include "text/added_tokens.h"
@@ -9,13 +12,11 @@
 #include "text/json_reader.h"
 #include "text/normalizer.h"
 #include "text/pre_tokenizer.h"
+#include "text/text_limit.h"
 #include "text/utf8.h"
 
 namespace doppler {
 namespace {
-
-// Positions inside a text are 32 bits wide, and byte-level text can double.
-constexpr size_t kLongestText = size_t{1} << 30;
 
 // The token's text out of a value that is a string, null, or an object with "content".
 std::string token_name(JsonReader& in) {
@@ -47,7 +48,15 @@ struct Tokenizer::Parts {
   std::optional<std::vector<DecoderStep>> decoder;
   Vocabulary added;           // added tokens, those of the vocabulary too
   std::vector<bool> special;  // by id
+  // Tokens that are looked for in normalised text also come out of it: what the decoder is given for them, where that
+  // is not their content.
+  std::unordered_map<int32_t, std::string> normalized_forms;
   AddedTokenFinder in_text, in_normalized;
+
+  std::string_view form(int32_t id) const {
+    const auto it = normalized_forms.find(id);
+    return it != normalized_forms.end() ? it->second : added.has(id) ? added.token(id) : bpe.vocabulary().token(id);
+  }
 };
 
 Tokenizer::Tokenizer(TokenizerSpec spec, const std::string& where) {
@@ -71,7 +80,9 @@ Tokenizer::Tokenizer(TokenizerSpec spec, const std::string& where) {
         parts->special[static_cast<size_t>(token.id)] = true;
       }
       if (token.normalized) {
-        parts->in_normalized.add(run_normalizer(parts->normalizer, token.content), token);
+        std::string form = run_normalizer(parts->normalizer, token.content);
+        parts->in_normalized.add(form, token);
+        if (form != token.content) parts->normalized_forms.emplace(token.id, std::move(form));
       } else {
         parts->in_text.add(token.content, token);
       }
@@ -126,10 +137,7 @@ Tokenizer Tokenizer::load(const std::filesystem::path& folder) {
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special) const {
-  if (text.size() > kLongestText) {
-    fail({ErrorCode::kUsage, "this text is too long to encode at once", "",
-          fmt::format("at most {} bytes", kLongestText), std::to_string(text.size()), "Encode it in parts"});
-  }
+  check_length(text.size());
   std::string repaired;
   if (find_invalid_utf8(text) != text.size()) {
     repaired = replace_invalid_utf8(text);
@@ -172,7 +180,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special) 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
   DecoderPipeline pipeline(parts_->decoder);
   for (const int32_t id : ids) {
-    if (has(id) && !(skip_special && is_special(id))) pipeline.push(piece(id));
+    if (has(id) && !(skip_special && is_special(id))) pipeline.push(parts_->form(id));
   }
   pipeline.finish();
   return pipeline.take();
@@ -199,7 +207,7 @@ StreamDecoder::StreamDecoder(Tokenizer tokenizer, bool skip_special)
     : tokenizer_(std::move(tokenizer)), skip_special_(skip_special), pipeline_(tokenizer_.parts_->decoder) {}
 
 std::string StreamDecoder::push(int32_t id) {
-  if (tokenizer_.has(id) && !(skip_special_ && tokenizer_.is_special(id))) pipeline_.push(tokenizer_.piece(id));
+  if (tokenizer_.has(id) && !(skip_special_ && tokenizer_.is_special(id))) pipeline_.push(tokenizer_.parts_->form(id));
   return pipeline_.take();
 }
 

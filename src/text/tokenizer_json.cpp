@@ -45,6 +45,14 @@ class FileReader {
     }
     in_.finish();
     if (!has_model_) in_.wrong("a key is missing", "'model'");
+    for (const PreTokenizerStep& step : spec_.pre_tokenizer) {
+      // Whether a piece is the first depends on how offsets pass through the steps before, which we do not follow.
+      if (step.kind == PreTokenizerStep::Kind::kMetaspace && step.prepend == PrependScheme::kFirst &&
+          (&step != &spec_.pre_tokenizer.front() || !spec_.normalizer.empty())) {
+        fail({ErrorCode::kUnsupported, "the tokenizer asks for something we do not know", place("pre_tokenizer"), "",
+              "prepend_scheme 'first' after other steps", ""});
+      }
+    }
     settle_added_tokens();
     return std::move(spec_);
   }

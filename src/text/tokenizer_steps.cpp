@@ -95,6 +95,41 @@ PrependScheme read_prepend_scheme(const Json& step, const std::string& where) {
   unknown(where, name);
 }
 
+// What a list of steps can do to a text at worst. A file may not ask for more steps or growth than any use would
+// explain: a few short lines could otherwise turn a word into gigabytes.
+class Growth {
+ public:
+  explicit Growth(const std::string& where) : where_(where) {}
+  void step(size_t factor) {
+    factor_ *= std::max<size_t>(factor, 1);
+    if (++steps_ > 64 || factor_ > kMost) unknown(where_, "steps that grow without bound");
+  }
+  // Replacing what matches by `content`.
+  void replace(const TextPattern& pattern, const std::string& content) {
+    if (content.size() > 4096) unknown(where_, "steps that grow without bound");
+    // An expression may match nothing at all, before every character.
+    const size_t from = pattern.literal() ? pattern.literal()->size() : 0;
+    step(from ? (content.size() + from - 1) / from : content.size() + 1);
+  }
+
+ private:
+  static constexpr size_t kMost = 1 << 16;
+  const std::string& where_;
+  size_t steps_ = 0, factor_ = 1;
+};
+
+// How many times longer a step other than Replace can make a text.
+size_t bytes_for_one(NormalizerStep::Kind kind) {
+  switch (kind) {
+    case NormalizerStep::Kind::kNfkc:
+    case NormalizerStep::Kind::kNfkd: return 11;
+    case NormalizerStep::Kind::kNfc:
+    case NormalizerStep::Kind::kNfd: return 3;
+    case NormalizerStep::Kind::kLowercase: return 2;
+    default: return 1;
+  }
+}
+
 size_t count(const Json& step, const char* key, const std::string& where) {
   const int64_t value = require_int(step, key, where);
   if (value < 0) fail({ErrorCode::kFormat, "a negative count", where + ": " + key, "", std::to_string(value), ""});
@@ -105,6 +140,7 @@ size_t count(const Json& step, const char* key, const std::string& where) {
 
 std::vector<NormalizerStep> read_normalizer(const Json& json, const std::string& where) {
   std::vector<NormalizerStep> steps;
+  Growth growth(where);
   each_step(json, "normalizers", where, [&](const Json& j, const std::string& type, const std::string& place) {
     using Kind = NormalizerStep::Kind;
     NormalizerStep step;
@@ -117,6 +153,7 @@ std::vector<NormalizerStep> read_normalizer(const Json& json, const std::string&
       only_keys(j, {"prepend"}, place);
       step.kind = Kind::kPrepend;
       step.content = require_string(j, "prepend", place);
+      if (step.content.empty() || step.content.size() > 4096) unknown(place, "nothing or too much to prepend");
     } else if (type == "Strip") {
       only_keys(j, {"strip_left", "strip_right"}, place);
       step.kind = Kind::kStrip;
@@ -135,8 +172,13 @@ std::vector<NormalizerStep> read_normalizer(const Json& json, const std::string&
       } else if (type == "Lowercase") {
         step.kind = Kind::kLowercase;
       } else {
-        unknown(where, "the normalizer " + type);
+        unknown(place, "the normalizer " + type);
       }
+    }
+    if (step.kind == Kind::kReplace) {
+      growth.replace(step.pattern, step.content);
+    } else {
+      growth.step(bytes_for_one(step.kind));
     }
     steps.push_back(std::move(step));
   });
@@ -145,6 +187,7 @@ std::vector<NormalizerStep> read_normalizer(const Json& json, const std::string&
 
 std::vector<PreTokenizerStep> read_pre_tokenizer(const Json& json, const std::string& where) {
   std::vector<PreTokenizerStep> steps;
+  Growth growth(where);
   each_step(json, "pretokenizers", where, [&](const Json& j, const std::string& type, const std::string& place) {
     using Kind = PreTokenizerStep::Kind;
     PreTokenizerStep step;
@@ -170,8 +213,9 @@ std::vector<PreTokenizerStep> read_pre_tokenizer(const Json& json, const std::st
       step.kind = Kind::kDigits;
       step.individual_digits = flag(j, "individual_digits", place);
     } else {
-      unknown(where, "the pre-tokenizer " + type);
+      unknown(place, "the pre-tokenizer " + type);
     }
+    growth.step(step.kind == Kind::kMetaspace ? 5 : step.kind == Kind::kByteLevel ? 3 : 1);
     steps.push_back(std::move(step));
   });
   return steps;
@@ -181,9 +225,10 @@ std::vector<TemplatePiece> read_post_processor(const Json& json, const std::stri
   std::vector<TemplatePiece> frame;
   each_step(json, "processors", where, [&](const Json& j, const std::string& type, const std::string& place) {
     if (type == "ByteLevel") return;  // it only moves offsets
-    if (type != "TemplateProcessing") unknown(where, "the post-processor " + type);
+    if (type != "TemplateProcessing") unknown(place, "the post-processor " + type);
     if (!frame.empty()) unknown(where, "two templates");
     only_keys(j, {"single", "pair", "special_tokens"}, place);
+    size_t total = 0;
     const Json& special = require_object(j, "special_tokens", place);
     for (const Json& item : require_array(j, "single", place)) {
       TemplatePiece piece;
@@ -200,6 +245,8 @@ std::vector<TemplatePiece> read_post_processor(const Json& json, const std::stri
           piece.ids.push_back(static_cast<int32_t>(number));
         }
       }
+      total += piece.ids.size() + 1;
+      if (total > 4096) unknown(place, "thousands of special tokens around a text");
       frame.push_back(std::move(piece));
     }
     if (std::count_if(frame.begin(), frame.end(), [](const TemplatePiece& p) { return p.is_text; }) != 1) {
@@ -212,6 +259,7 @@ std::vector<TemplatePiece> read_post_processor(const Json& json, const std::stri
 std::optional<std::vector<DecoderStep>> read_decoder(const Json& json, const std::string& where) {
   if (json.is_null()) return std::nullopt;
   std::vector<DecoderStep> steps;
+  Growth growth(where);
   each_step(json, "decoders", where, [&](const Json& j, const std::string& type, const std::string& place) {
     using Kind = DecoderStep::Kind;
     DecoderStep step;
@@ -241,7 +289,12 @@ std::optional<std::vector<DecoderStep>> read_decoder(const Json& json, const std
       step.content = one_character(j, "replacement", place);
       step.drop_first = read_prepend_scheme(j, place) != PrependScheme::kNever;
     } else {
-      unknown(where, "the decoder " + type);
+      unknown(place, "the decoder " + type);
+    }
+    if (step.kind == Kind::kReplace) {
+      growth.replace(step.pattern, step.content);
+    } else {
+      growth.step(step.kind == Kind::kByteLevel ? 3 : 1);
     }
     steps.push_back(std::move(step));
   });

@@ -156,6 +156,9 @@ bool is_word(char32_t code) {
          code == 0x200D;
 }
 
-bool is_numeric(char32_t code) { return category(code)[0] == 'N'; }
+bool is_numeric(char32_t code) {
+  // Here alone Hugging Face goes by Unicode 17, which added these.
+  return category(code)[0] == 'N' || (code >= 0x11DE0 && code <= 0x11DE9) || (code >= 0x16FF4 && code <= 0x16FF6);
+}
 
 }  // namespace doppler
