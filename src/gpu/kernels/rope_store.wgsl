@@ -69,11 +69,11 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   // In vec2 from here on: this thread's pairs are 2j, 2j + 1 and their partners half a head further.
   let dim2 = params.head_dim / 2u;
   let quads = params.head_dim / 4u;
-  var from = (params.q_offset + token * params.q_stride) / 2u + head * dim2;
+  var source = (params.q_offset + token * params.q_stride) / 2u + head * dim2;
   if (kind == 1u) {
-    from = (params.k_offset + token * params.k_stride) / 2u + head * dim2;
+    source = (params.k_offset + token * params.k_stride) / 2u + head * dim2;
   } else if (kind == 2u) {
-    from = (params.v_offset + token * params.v_stride) / 2u + head * dim2;
+    source = (params.v_offset + token * params.v_stride) / 2u + head * dim2;
   }
 
   var low: array<vec2<f32>, kQuads>;
@@ -82,8 +82,8 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   for (var n = 0u; n < kQuads; n++) {
     let j = lane + n * kTeam;
     if (here && j < quads) {
-      low[n] = load(kind, from + j);
-      high[n] = load(kind, from + quads + j);
+      low[n] = load(kind, source + j);
+      high[n] = load(kind, source + quads + j);
       sum += dot(low[n], low[n]) + dot(high[n], high[n]);
     }
   }
@@ -141,7 +141,9 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
       } else {
         chunk = value_index(head, slot, pair / 4u, params.kv_heads, chunks, params.capacity);
       }
-      cache[chunk * 4u + pair % 4u] = pack2x16float(select(a, b, side == 1u));
+      // f16 ends at 65504; a value past it is held there rather than left to the device.
+      let value = clamp(select(a, b, side == 1u), vec2<f32>(-65504.0), vec2<f32>(65504.0));
+      cache[chunk * 4u + pair % 4u] = pack2x16float(value);
     }
   }
 }

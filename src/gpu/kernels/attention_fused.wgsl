@@ -1,0 +1,165 @@
+// One decode step's attention from raw projections, in one dispatch: per-head norm (if the model has one) and rotary
+// embedding of q and k, the store of k and v, and attention as in attention_decode. Every workgroup prepares the
+// queries it needs; the one with the newest keys also prepares k and v, uses them from its own memory (workgroups have
+// no order), and the first of a kv head's blocks stores them.
+// use: state
+// use: kv_cache
+// use: rope_turn
+// use: splits
+// use: heads = one | two | four
+// use: soft_cap
+// use: attend_split
+// use: split_out
+
+struct Params {
+  heads: u32,
+  kv_heads: u32,
+  capacity: u32,
+  window: u32,      // 0: all keys are seen
+  splits: u32,      // at most; of the grid
+  scale: f32,
+  softcap: f32,     // 0: none
+  sinks: u32,       // 1: one logit a head joins the softmax
+  norm: u32,        // 1: per-head norm of q and k
+  eps: f32,
+  norm_offset: f32,
+  q_offset: u32,    // where the token's projections start, in f32
+  k_offset: u32,
+  v_offset: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> state: State;
+@group(0) @binding(2) var<storage, read> q: array<f32>;
+@group(0) @binding(3) var<storage, read> k: array<vec2<f32>>;
+@group(0) @binding(4) var<storage, read> v: array<vec2<f32>>;
+@group(0) @binding(5) var<storage, read> weights: array<f32>;  // q norm, k norm [head_dim] each, sinks [heads]
+@group(0) @binding(6) var<storage, read> rope: array<vec2<f32>>;
+@group(0) @binding(7) var<storage, read_write> cache: array<vec4<u32>>;
+@group(0) @binding(8) var<storage, read_write> partials: array<f32>;
+
+var<workgroup> key_squares: array<f32, head_dim / 4u>;
+
+// The norm and rope of `head_count` queries into `query`, and, where `newest`, of k and v into new_key and new_value.
+fn prepare(first_head: u32, head_count: u32, kv_head: u32, newest: bool, position: u32, thread: u32) {
+  let half = head_dim / 2u;
+  let quads = head_dim / 4u;
+  // Thread j owns dims j and j + half of all queries; of the upper half of the threads, thread j owns dims 2j, 2j + 1
+  // of the key and their partners.
+  let for_key = thread >= threads / 2u;
+  let j = thread % (threads / 2u);
+  var low = Heads(0.0);
+  var high = Heads(0.0);
+  var key_low = vec2<f32>(0.0);
+  var key_high = vec2<f32>(0.0);
+  if (!for_key && j < half) {
+    var a: array<f32, 4>;
+    var b: array<f32, 4>;
+    for (var h = 0u; h < head_count; h++) {
+      let at = params.q_offset + (first_head + h) * head_dim + j;
+      a[h] = q[at];
+      b[h] = q[at + half];
+    }
+    low = make_heads(a);
+    high = make_heads(b);
+  }
+  if (newest && for_key) {
+    if (j < half) {
+      let value = clamp(v[params.v_offset / 2u + kv_head * half + j], vec2<f32>(-65504.0), vec2<f32>(65504.0));
+      new_value[j] = pack2x16float(value);
+    }
+    if (j < quads) {
+      let at = params.k_offset / 2u + kv_head * half + j;
+      key_low = k[at];
+      key_high = k[at + quads];
+    }
+  }
+  if (params.norm == 1u) {
+    if (!for_key && j < (half + 7u) / 8u * 8u) {
+      scratch[j] = low * low + high * high;
+    }
+    if (for_key && j < quads) {
+      key_squares[j] = dot(key_low, key_low) + dot(key_high, key_high);
+    }
+    workgroupBarrier();
+    let octets = (half + 7u) / 8u;
+    if (thread < octets) {
+      var total = Heads(0.0);
+      for (var i = 0u; i < 8u; i++) {
+        total += scratch[thread * 8u + i];
+      }
+      scores[thread] = total;
+    }
+    workgroupBarrier();
+    if (!for_key && j < half) {
+      var total = Heads(0.0);
+      for (var i = 0u; i < octets; i++) {
+        total += scores[i];
+      }
+      let factor = 1.0 / sqrt(total / f32(head_dim) + params.eps);
+      low *= factor * (params.norm_offset + weights[j]);
+      high *= factor * (params.norm_offset + weights[j + half]);
+    }
+    if (newest && for_key && j < quads) {
+      var total = 0.0;
+      for (var i = 0u; i < quads; i++) {
+        total += key_squares[i];
+      }
+      let factor = 1.0 / sqrt(total / f32(head_dim) + params.eps);
+      let at = head_dim + 2u * j;
+      key_low *= factor * (params.norm_offset + vec2<f32>(weights[at], weights[at + 1u]));
+      key_high *= factor * (params.norm_offset + vec2<f32>(weights[at + half], weights[at + half + 1u]));
+    }
+  }
+  if (!for_key && j < half) {
+    let turn = rope_turn(position, j, half);
+    query[j] = (low * turn.x - high * turn.y) * params.scale;
+    query[j + half] = (high * turn.x + low * turn.y) * params.scale;
+  }
+  if (newest && for_key && j < quads) {
+    let even = rope_turn(position, 2u * j, half);
+    let odd = rope_turn(position, 2u * j + 1u, half);
+    let c = vec2<f32>(even.x, odd.x);
+    let s = vec2<f32>(even.y, odd.y);
+    let most = vec2<f32>(65504.0);
+    new_key[j] = pack2x16float(clamp(key_low * c - key_high * s, -most, most));
+    new_key[j + quads] = pack2x16float(clamp(key_high * c + key_low * s, -most, most));
+  }
+  workgroupBarrier();
+}
+
+@compute @workgroup_size(threads)
+fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+  let position = state.position;
+  let oldest = oldest_key(position, params.window);
+  let each = keys_of_split(position + 1u - oldest, params.splits, kTile);
+  let first = oldest + id.x * each;
+  if (first > position) {
+    return;
+  }
+  let share = params.heads / params.kv_heads;  // query heads of a kv head
+  let blocks = (share + kHeads - 1u) / kHeads;
+  let kv_head = id.y / blocks;
+  let first_head = kv_head * share + id.y % blocks * kHeads;
+  let head_count = min(kHeads, (kv_head + 1u) * share - first_head);
+  let split = Split(first, min(first + each, position + 1u), position, kv_head, params.kv_heads, params.capacity);
+  let newest = split.end == position + 1u;
+
+  read_tile(split, first, thread);
+  prepare(first_head, head_count, kv_head, newest, position, thread);
+  if (newest && id.y % blocks == 0u && thread < head_dim / 8u) {
+    let slot = position % params.capacity;
+    let chunks = head_dim / 8u;
+    cache[key_index(kv_head, thread, slot, chunks, params.capacity)] = new_key_chunk(thread);
+    cache[value_index(kv_head, slot, thread, params.kv_heads, chunks, params.capacity)] = new_value_chunk(thread);
+  }
+  var sinks: array<f32, 4>;
+  let has_sink = params.sinks == 1u && id.x == 0u;
+  if (has_sink) {
+    for (var h = 0u; h < head_count; h++) {
+      sinks[h] = weights[2u * head_dim + first_head + h];
+    }
+  }
+  attend(split, thread, params.softcap, make_heads(sinks), has_sink);
+  write_split(id.x, params.splits, params.heads, first_head, head_count, thread);
+}
