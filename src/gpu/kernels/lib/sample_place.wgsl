@@ -1,0 +1,199 @@
+// A place in the candidates' order (heavier first, ties by id): the first at which a count or a sum of weights is
+// reached. It is found among the bins first, then inside one bin: more candidates than there are threads are cut into
+// sub-bins by key (by id, where all keys are equal) until few are left, and these are ranked.
+const kByCount: u32 = 0;   // that many candidates
+const kByReach: u32 = 1;   // a sum of weights of at least that much
+const kByExcess: u32 = 2;  // a sum of weights above that
+const kNone: u32 = 0xffffffff;
+const kSubBins: u32 = 128;
+
+struct Wanted {
+  by: u32,
+  count: u32,
+  weight: f32,
+}
+
+struct Place {
+  count: u32,   // candidates up to and with this one
+  weight: f32,  // theirs
+  id: u32,      // of this one
+}
+
+var<workgroup> count_to: array<u32, kBins>;   // candidates up to the end of a bin
+var<workgroup> weight_to: array<f32, kBins>;  // and their weight
+var<workgroup> sub_count: array<atomic<u32>, kSubBins>;
+var<workgroup> sub_low: array<atomic<u32>, kSubBins>;
+var<workgroup> sub_high: array<atomic<u32>, kSubBins>;
+var<workgroup> found: atomic<u32>;
+var<workgroup> found_here: u32;
+var<workgroup> least: array<atomic<u32>, 2>;  // of keys, of ids
+var<workgroup> most: array<atomic<u32>, 2>;
+var<workgroup> span: array<u32, 4>;           // the same four, settled
+var<workgroup> gathered: atomic<u32>;
+var<workgroup> place_here: Place;
+
+fn is_reached(wanted: Wanted, count: u32, weight: f32) -> bool {
+  if (wanted.by == kByCount) {
+    return count >= wanted.count;
+  }
+  if (wanted.by == kByReach) {
+    return weight >= wanted.weight;
+  }
+  return weight > wanted.weight;
+}
+
+// The lowest of the threads' numbers, in every thread.
+fn lowest_of(mine: u32, lane: u32) -> u32 {
+  if (lane == 0u) {
+    atomicStore(&found, kNone);
+  }
+  workgroupBarrier();
+  atomicMin(&found, mine);
+  workgroupBarrier();
+  if (lane == 0u) {
+    found_here = atomicLoad(&found);
+  }
+  return workgroupUniformLoad(&found_here);
+}
+
+struct Range {  // of candidates in the list, by key and id, all inclusive
+  begin: u32,
+  end: u32,
+  keys: vec2<u32>,
+  ids: vec2<u32>,
+}
+
+fn in_range(range: Range, pair: vec2<u32>) -> bool {
+  return pair.x >= range.keys.x && pair.x <= range.keys.y && pair.y >= range.ids.x && pair.y <= range.ids.y;
+}
+
+// The keys and ids that occur in a range.
+fn narrowed(range: Range, lane: u32) -> Range {
+  if (lane < 2u) {
+    atomicStore(&least[lane], kNone);
+    atomicStore(&most[lane], 0u);
+  }
+  workgroupBarrier();
+  for (var i = range.begin + lane; i < range.end; i += threads) {
+    let pair = candidates[i];
+    if (in_range(range, pair)) {
+      atomicMin(&least[0], pair.x);
+      atomicMax(&most[0], pair.x);
+      atomicMin(&least[1], pair.y);
+      atomicMax(&most[1], pair.y);
+    }
+  }
+  workgroupBarrier();
+  if (lane < 2u) {
+    span[2u * lane] = atomicLoad(&least[lane]);
+    span[2u * lane + 1u] = atomicLoad(&most[lane]);
+  }
+  workgroupBarrier();
+  var out = range;
+  out.keys = vec2<u32>(workgroupUniformLoad(&span[0]), workgroupUniformLoad(&span[1]));
+  out.ids = vec2<u32>(workgroupUniformLoad(&span[2]), workgroupUniformLoad(&span[3]));
+  return out;
+}
+
+// Not past the bin of candidate number `kept`.
+fn find_place(wanted: Wanted, kept: u32, highest: f32, inverse_temperature: f32, lane: u32) -> Place {
+  var mine = kNone;
+  for (var bin = lane; bin < kBins; bin += threads) {
+    let before = select(0u, count_to[max(bin, 1u) - 1u], bin > 0u);
+    if (mine == kNone && count_to[bin] > before &&
+        (count_to[bin] >= kept || is_reached(wanted, count_to[bin], weight_to[bin]))) {
+      mine = bin;
+    }
+  }
+  let bin = lowest_of(mine, lane);
+  var count = 0u;     // before the range
+  var weight = 0.0;
+  if (bin > 0u) {
+    count = workgroupUniformLoad(&count_to[bin - 1u]);
+    weight = workgroupUniformLoad(&weight_to[bin - 1u]);
+  }
+  let end = workgroupUniformLoad(&count_to[bin]);
+  var range = Range(count, end, vec2<u32>(0u, kNone), vec2<u32>(0u, kNone));
+  var left = end - count;
+
+  while (left > threads) {
+    range = narrowed(range, lane);
+    // Sub-bins in the candidates' order: falling keys, or rising ids.
+    let by_key = range.keys.x != range.keys.y;
+    let width = select(range.ids.y - range.ids.x, range.keys.y - range.keys.x, by_key);
+    let shift = max(32u - countLeadingZeros(width), 7u) - 7u;
+    let base = depth_of(range.keys.y, highest, inverse_temperature);
+    if (lane < kSubBins) {
+      atomicStore(&sub_count[lane], 0u);
+      atomicStore(&sub_low[lane], 0u);
+      atomicStore(&sub_high[lane], 0u);
+    }
+    workgroupBarrier();
+    for (var i = range.begin + lane; i < range.end; i += threads) {
+      let pair = candidates[i];
+      if (in_range(range, pair)) {
+        let sub = select(pair.y - range.ids.x, range.keys.y - pair.x, by_key) >> shift;
+        let part = fixed_weight(depth_of(pair.x, highest, inverse_temperature) - base);
+        atomicAdd(&sub_count[sub], 1u);
+        atomicAdd(&sub_low[sub], part.x);
+        atomicAdd(&sub_high[sub], part.y);
+      }
+    }
+    workgroupBarrier();
+    var sub_candidates = 0u;
+    var sub_weight = 0.0;
+    if (lane < kSubBins) {
+      sub_candidates = atomicLoad(&sub_count[lane]);
+      sub_weight = exp(-base) * sum_of_fixed(atomicLoad(&sub_low[lane]), atomicLoad(&sub_high[lane]));
+    }
+    let count_here = scan_count(sub_candidates, lane);
+    let weight_here = scan_weight(sub_weight, lane);
+    let stops = sub_candidates != 0u &&
+                (count_here == left || is_reached(wanted, count + count_here, weight + weight_here));
+    let sub = lowest_of(select(kNone, lane, stops), lane);
+    if (sub > 0u) {
+      count += workgroupUniformLoad(&scan_counts[sub - 1u]);
+      weight += workgroupUniformLoad(&scan_weights[sub - 1u]);
+      left = workgroupUniformLoad(&scan_counts[sub]) - workgroupUniformLoad(&scan_counts[sub - 1u]);
+    } else {
+      left = workgroupUniformLoad(&scan_counts[0]);
+    }
+    let reach = (1u << shift) - 1u;  // of a sub-bin
+    if (by_key) {
+      let top = range.keys.y - (sub << shift);
+      range.keys = vec2<u32>(top - min(top, reach), top);
+    } else {
+      let bottom = range.ids.x + (sub << shift);
+      range.ids = vec2<u32>(bottom, bottom + reach);
+    }
+  }
+
+  if (lane == 0u) {
+    atomicStore(&gathered, 0u);
+  }
+  workgroupBarrier();
+  for (var i = range.begin + lane; i < range.end; i += threads) {
+    if (in_range(range, candidates[i])) {
+      pairs[atomicAdd(&gathered, 1u)] = candidates[i];
+    }
+  }
+  workgroupBarrier();
+  let pair = pairs[lane];
+  var rank = 0u;
+  for (var i = 0u; i < left; i++) {
+    rank += select(0u, 1u, better(pairs[i], pair));
+  }
+  workgroupBarrier();
+  if (lane < left) {
+    pairs[rank] = pair;
+  }
+  workgroupBarrier();
+  let weighs = exp(-depth_of(pairs[lane].x, highest, inverse_temperature));
+  let weight_here = weight + scan_weight(select(0.0, weighs, lane < left), lane);
+  let stops = lane + 1u == left || (lane < left && is_reached(wanted, count + lane + 1u, weight_here));
+  let at = lowest_of(select(kNone, lane, stops), lane);
+  if (lane == at) {
+    place_here = Place(count + at + 1u, weight_here, pairs[at].y);
+  }
+  return workgroupUniformLoad(&place_here);
+}
