@@ -1,44 +1,29 @@
 #include "convert/convert.h"
 
-#include <gmock/gmock.h>
-#include <signal.h>
-#include <sys/mount.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <cmath>
 
-#include <limits>
-
-#include "base/half.h"
+#include "convert/checkpoint.h"
 #include "convert/tensor_map.h"
 #include "format/decode.h"
 #include "model/weights.h"
-#include "support/scratch.h"
 
 namespace doppler {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::Checkpoint;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::model;
 using testing::Scratch;
 using testing::sentence;
 using testing::slurp;
 using testing::spill;
+using testing::with;
 
 const char* const kModels[] = {"gemma3-a", "gemma3-b", "gemma2-a", "gptoss-a", "llama-a", "qwen3-a"};
-
-fs::path model(const std::string& name) { return fs::path(DOPPLER_TEST_DATA) / "models" / name; }
-
-ConvertOptions with(const std::string& recipe) {
-  ConvertOptions options;
-  options.recipe = recipe_named(recipe);
-  options.no_tokenizer = true;
-  options.threads = 2;
-  return options;
-}
 
 Weights weights_of(const RdrrReader& reader) {
   Weights weights;
@@ -53,53 +38,6 @@ std::vector<float> decoded(const Tensor& tensor) {
   }
   return out;
 }
-
-// A copy of a test checkpoint that a test may spoil: `edit` changes tensors by name; config.json is `config`.
-class Checkpoint {
- public:
-  explicit Checkpoint(const std::string& name) : folder_(scratch_ / "source"), source_(model(name)) {
-    fs::create_directory(folder_);
-    config = parse_json(slurp(model(name) / "config.json"), name);
-    for (const auto& [key, raw] : source_.tensors()) tensors.push_back(raw);
-  }
-  RawTensor& tensor(const std::string& name) {
-    for (RawTensor& raw : tensors) {
-      if (raw.name == name) return raw;
-    }
-    ADD_FAILURE() << name;
-    return tensors.front();
-  }
-  void remove(const std::string& name) {
-    std::erase_if(tensors, [&](const RawTensor& raw) { return raw.name == name; });
-  }
-  // Bytes that belong to this checkpoint, to be changed before save().
-  std::vector<std::byte>& own(RawTensor& raw) {
-    bytes_.push_back(std::make_unique<std::vector<std::byte>>(raw.bytes.begin(), raw.bytes.end()));
-    raw.bytes = *bytes_.back();
-    return *bytes_.back();
-  }
-  const fs::path& save() {
-    spill(folder_ / "config.json", config.dump());
-    write_safetensors(folder_ / "model.safetensors", tensors);
-    return folder_;
-  }
-  fs::path target() const { return scratch_ / "target"; }
-  const Scratch& scratch() const { return scratch_; }
-  std::string refusal(const ConvertOptions& options = with("f32")) {
-    const std::string text = sentence([&] { convert(save(), target(), options); });
-    EXPECT_THAT(scratch_.names(), ElementsAre("source")) << "nothing may be left";
-    return text;
-  }
-
-  Json config;
-  std::vector<RawTensor> tensors;
-
- private:
-  Scratch scratch_;
-  fs::path folder_;
-  SafetensorsFolder source_;
-  std::vector<std::unique_ptr<std::vector<std::byte>>> bytes_;
-};
 
 TEST(Convert, F32ArtefactsHoldEveryWeightBitByBit) {
   for (const char* name : kModels) {
@@ -246,131 +184,12 @@ TEST(Convert, TextModelsAreFoundUnderEveryPrefix) {
   }
 }
 
-TEST(Convert, ADisagreementOfConfigAndTensorsStopsWithTheNames) {
-  {
-    Checkpoint c("gemma3-a");
-    c.remove("model.layers.3.post_feedforward_layernorm.weight");
-    EXPECT_THAT(c.refusal(), HasSubstr("model.layers.3.post_feedforward_layernorm.weight is missing"));
-  }
-  {
-    Checkpoint c("llama-a");  // a norm that the family's mathematics does not have
-    RawTensor extra = c.tensor("model.layers.1.input_layernorm.weight");
-    extra.name = "model.layers.1.pre_feedforward_layernorm.weight";
-    c.tensors.push_back(extra);
-    EXPECT_THAT(c.refusal(), HasSubstr("model.layers.1.pre_feedforward_layernorm.weight [128] is there, but nothing"));
-  }
-  {
-    Checkpoint c("gptoss-a");
-    c.config["attention_bias"] = false;
-    EXPECT_THAT(c.refusal(), HasSubstr("model.layers.0.self_attn.k_proj.bias [64] is there, but nothing uses it"));
-  }
-  {
-    Checkpoint c("gemma3-a");
-    c.config["intermediate_size"] = 321;
-    EXPECT_THAT(c.refusal(), HasSubstr("has shape [320, 160], but the config calls for [321, 160]"));
-  }
-  {
-    Checkpoint c("gptoss-a");
-    c.config["num_local_experts"] = 9;
-    EXPECT_THAT(c.refusal(), HasSubstr("do not pack the [9, 192, 128]"));
-  }
-  {
-    Checkpoint c("gemma3-a");
-    c.remove("model.embed_tokens.weight");
-    EXPECT_THAT(c.refusal(), HasSubstr("no embedding"));
-  }
-  {
-    Checkpoint c("gemma3-a");
-    c.config["num_hidden_layers"] = 6;
-    EXPECT_THAT(c.refusal(), HasSubstr("and 1 more")) << "13 tensors of layer 6, 12 of them named";
-  }
-}
-
 TEST(Convert, TheVocabularyIsTheEmbeddings) {
   Checkpoint c("gemma3-a");
   c.config["vocab_size"] = 319;
   const ArtefactReport report = convert(c.save(), c.target(), with("f32"));
   EXPECT_THAT(report.notes, Contains(HasSubstr("config.json says 319 tokens, the embedding has 320")));
   EXPECT_EQ(read_model_config(RdrrReader::open(c.target()).manifest(), "").vocab, 320);
-}
-
-TEST(Convert, ARepeatedOutputMatrixIsLeftOutAndAnotherOneStops) {
-  Checkpoint c("gemma3-a");
-  RawTensor head = c.tensor("model.embed_tokens.weight");
-  head.name = "lm_head.weight";
-  c.tensors.push_back(head);
-  EXPECT_THAT(convert(c.save(), c.target(), with("f32")).notes, Contains(HasSubstr("repeats the embedding")));
-  Checkpoint d("gemma3-a");
-  d.tensors.push_back(head);
-  d.own(d.tensors.back())[0] ^= std::byte{1};
-  EXPECT_THAT(d.refusal(), HasSubstr("lm_head.weight is there and differs"));
-}
-
-TEST(Convert, WeightsThatAreNoNumbersAreNamed) {
-  Checkpoint c("llama-a");
-  RawTensor& raw = c.tensor("model.layers.2.mlp.up_proj.weight");
-  const uint16_t nan = 0x7fc0;
-  std::memcpy(c.own(raw).data() + 2 * (128 * 77 + 5), &nan, 2);
-  EXPECT_THAT(c.refusal(with("q4_k_m")), HasSubstr("model.layers.2.mlp.up_proj.weight, row 77"));
-  Checkpoint d("gptoss-a");
-  d.own(d.tensor("model.layers.0.mlp.experts.down_proj_scales"))[3] = std::byte{255};
-  EXPECT_THAT(d.refusal(), HasSubstr("down_proj_scales"));
-}
-
-TEST(Convert, WeightsThatDoNotFitHalfPrecisionAreNamed) {
-  Checkpoint c("llama-a");
-  const uint16_t large = f32_to_bf16(1e6f);
-  std::memcpy(c.own(c.tensor("model.layers.2.mlp.up_proj.weight")).data(), &large, 2);
-  EXPECT_THAT(c.refusal(with("f16")), HasSubstr("too large for F16"));
-  EXPECT_NO_THROW(convert(c.save(), c.target(), with("bf16")));
-}
-
-TEST(Convert, WrongPlacesAreMetWithASentence) {
-  Scratch scratch;
-  EXPECT_THAT(sentence([&] { convert(scratch / "nowhere", scratch / "out", with("f32")); }),
-              HasSubstr("not a checkpoint"));
-  EXPECT_THAT(sentence([&] { convert(model("llama-a"), model("llama-a"), with("f32")); }),
-              HasSubstr("the same folder"));
-  EXPECT_THAT(sentence([&] { convert(model("llama-a"), model("llama-a") / ".." / "llama-a" / "", with("f32")); }),
-              HasSubstr("the same folder"));
-  ConvertOptions force = with("f32");
-  force.replace = true;
-  EXPECT_THAT(sentence([&] { convert(model("llama-a"), fs::path(DOPPLER_TEST_DATA), force); }),
-              HasSubstr("inside the destination"));
-  fs::create_directory(scratch / "full");
-  spill(scratch / "full" / "holiday.jpg", "x");
-  EXPECT_THAT(sentence([&] { convert(model("llama-a"), scratch / "full", with("f32")); }), HasSubstr("already there"));
-  EXPECT_THAT(sentence([&] { convert(model("llama-a"), scratch / "full", force); }), HasSubstr("artefacts only"));
-  EXPECT_TRUE(fs::exists(scratch / "full" / "holiday.jpg"));
-  spill(scratch / "file", "x");
-  EXPECT_THAT(sentence([&] { convert(model("llama-a"), scratch / "file" / "out", with("f32")); }), HasSubstr("folder"));
-}
-
-TEST(Convert, ForceReplacesAnArtefact) {
-  Scratch scratch;
-  convert(model("llama-a"), scratch / "out", with("f32"));
-  ConvertOptions options = with("q8_0");
-  EXPECT_THAT(sentence([&] { convert(model("llama-a"), scratch / "out", options); }), HasSubstr("--force"));
-  options.replace = true;
-  convert(model("llama-a"), scratch / "out", options);
-  EXPECT_EQ(RdrrReader::open(scratch / "out").manifest()["quantization"], "Q8_0");
-  EXPECT_THAT(scratch.names(), ElementsAre("out"));
-}
-
-TEST(Convert, AnUnknownFamilyIsRefused) {
-  Checkpoint c("llama-a");
-  c.config["architectures"] = {"MambaForCausalLM"};
-  EXPECT_THAT(c.refusal(), HasSubstr("no family serves this model"));
-}
-
-TEST(Convert, AMissingTokenizerIsAnErrorUnlessExcused) {
-  Checkpoint c("llama-a");
-  ConvertOptions options = with("f32");
-  options.no_tokenizer = false;
-  EXPECT_THAT(c.refusal(options), HasSubstr("--no-tokenizer"));
-  options.no_tokenizer = true;
-  EXPECT_THAT(convert(c.save(), c.target(), options).notes, Contains(HasSubstr("--prompt-ids")));
-  EXPECT_TRUE(RdrrReader::open(c.target()).manifest()["tokenizer"].is_null());
 }
 
 TEST(Convert, TokenizerFilesTravelAlongAndStopTokensAreMerged) {
@@ -397,73 +216,6 @@ TEST(Convert, TokenizerFilesTravelAlongAndStopTokensAreMerged) {
   options.replace = true;
   EXPECT_THAT(sentence([&] { convert(folder, c.target(), options); }), HasSubstr("tokenizer.json"));
   EXPECT_NO_THROW(RdrrReader::open(c.target())) << "the artefact that was there is untouched";
-}
-
-TEST(Convert, CancellingLeavesNothing) {
-  Checkpoint c("qwen3-a");
-  ConvertOptions options = with("q4_k_m");
-  int calls = 0;
-  options.cancelled = [&] { return ++calls == 20; };
-  EXPECT_THAT(c.refusal(options), HasSubstr("interrupted"));
-  EXPECT_EQ(calls, 20);
-}
-
-TEST(Convert, AKilledConversionLeavesNothingThatLooksWhole) {
-  Scratch scratch;
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ConvertOptions options = with("q8_0");
-    options.threads = 1;
-    options.shard_size = 65536;
-    options.progress = [](uint64_t done, uint64_t all) {
-      if (done * 10 > all * 9) ::kill(::getpid(), SIGKILL);
-    };
-    convert(model("qwen3-a"), scratch / "out", options);
-    ::_exit(0);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFSIGNALED(status));
-  EXPECT_FALSE(fs::exists(scratch / "out"));
-  for (const std::string& name : scratch.names()) EXPECT_NE(sentence([&] { RdrrReader::open(scratch / name); }), "");
-}
-
-TEST(Convert, AFileThatCannotGrowEndsInASentenceAndLeavesNothing) {
-  Checkpoint c("llama-a");
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-  c.save();
-  const auto old = ::signal(SIGXFSZ, SIG_IGN);
-  rlimit small = before;
-  small.rlim_cur = 200'000;
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  const std::string text = sentence([&] { convert(model("llama-a"), c.target(), with("f32")); });
-  ::setrlimit(RLIMIT_FSIZE, &before);
-  ::signal(SIGXFSZ, old);
-  EXPECT_THAT(text, HasSubstr("cannot be written"));
-  EXPECT_THAT(c.scratch().names(), ElementsAre("source"));
-}
-
-TEST(Convert, AFullDiskEndsInASentenceAndLeavesNothing) {
-  Scratch scratch;
-  const fs::path disk = scratch / "disk";
-  fs::create_directory(disk);
-  if (::mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=4m") != 0) GTEST_SKIP() << "needs the right to mount a tmpfs";
-  // Too small from the start: said before anything is written, with the room it needs.
-  spill(disk / "ballast", std::string(3'000'000, 'x'));
-  EXPECT_THAT(sentence([&] { convert(model("llama-a"), disk / "out", with("f32")); }), HasSubstr("too little room"));
-  // Enough at the start, then somebody else takes it.
-  fs::remove(disk / "ballast");
-  ConvertOptions options = with("f32");
-  options.progress = [&](uint64_t done, uint64_t) {
-    if (done > 200'000 && !fs::exists(disk / "ballast")) spill(disk / "ballast", std::string(4 << 20, 'x'));
-  };
-  const std::string text = sentence([&] { convert(model("llama-a"), disk / "out", options); });
-  EXPECT_THAT(text, HasSubstr("Free some disk space"));
-  std::vector<std::string> left;
-  for (const auto& item : fs::directory_iterator(disk)) left.push_back(item.path().filename().string());
-  EXPECT_THAT(left, ElementsAre("ballast"));
-  ::umount(disk.c_str());
 }
 
 }  // namespace
