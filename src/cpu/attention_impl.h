@@ -1,14 +1,14 @@
-// One pass of flash attention: a few tiles of 16 keys against a tile of query rows, with the softmax kept running
-// so that no score outlives the pass. Written once over the vector of the including file (needs row_ops_impl.h).
+// One pass of flash attention: a unit of keys against a tile of query rows, with the softmax kept running so that no
+// score outlives the pass. Written once over the vector of the including file (needs row_ops_impl.h).
 namespace doppler::cpu::DOPPLER_ISA {
 namespace {
 
-constexpr int kVectors = kKeyTile / kLanes;                // of one key tile
-constexpr int kScoreTiles = kLanes == 16 ? 2 : 1;          // tiles scored together
-constexpr int kScoreRows = kLanes == 16 ? 8 : 4;           // rows scored together
-constexpr int kScorePitch = kKeyTile * kKeyTilesAtOnce;    // scores [rows][kScorePitch]
-constexpr int kMixRows = 4;                                // rows mixed together
-constexpr int kMixVectors = kLanes == 16 ? 4 : 2;          // value vectors mixed together
+constexpr int kVectors = kKeyTile / kLanes;        // of one key tile
+constexpr int kScoreTiles = kLanes == 16 ? 2 : 1;  // tiles scored together
+constexpr int kScoreRows = kLanes == 16 ? 8 : 4;   // rows scored together
+constexpr int kScorePitch = kUnitKeys;             // scores [rows][kScorePitch]
+constexpr int kMixRows = 4;                        // rows mixed together
+constexpr int kMixVectors = kLanes == 16 ? 4 : 2;  // value vectors mixed together
 
 template <bool Whole>
 inline Vf load_keys(const KeyTile& tile, int d, int v) {
@@ -62,59 +62,71 @@ void score_rows(const QueryTile& q, const KeyTile* tiles, float* scores) {
   score_groups<1, T, Whole>(q, tiles, scores, r);
 }
 
-// Turns a row of scores into weights; returns what the row's mixture so far must be multiplied by.
-inline float weigh(const QueryTile& q, int row, const KeyTile* tiles, int count, const SoftmaxState& state,
-                   float* scores) {
-  constexpr int kMost = kKeyTilesAtOnce * kVectors;
-  Vf s[kMost];
-  Vm seen[kMost];
+inline float exp_one(float x) {
+  float lanes[kLanes];
+  store(lanes, vexp(set1(x)));
+  return lanes[0];
+}
+
+// By how much what was mixed so far and what comes new count from now on.
+struct Shares {
+  float kept, added;
+};
+inline Shares join_totals(float& highest, float& total, float new_highest, float new_total) {
+  const float top = new_highest > highest ? new_highest : highest;
+  const Shares shares{exp_one(highest - top), exp_one(new_highest - top)};
+  highest = top;
+  total = total * shares.kept + new_total * shares.added;
+  return shares;
+}
+
+// Turns a row of scores into the unit's weights and joins their total to the row's.
+inline Shares weigh(const QueryTile& q, int row, const KeyTile* tiles, int count, const SoftmaxState& state,
+                    float* scores) {
+  const int vectors = count * kVectors;
+  const auto seen = [&](int i) {
+    return between(tiles[i / kVectors].positions + (i % kVectors) * kLanes, q.first[row], q.last[row]);
+  };
   bool some = false;
   Vf most = set1(-3e38f);
-  for (int i = 0; i < count * kVectors; ++i) {
-    const int32_t* positions = tiles[i / kVectors].positions + (i % kVectors) * kLanes;
-    seen[i] = between(positions, q.first[row], q.last[row]);
-    s[i] = load(scores + i * kLanes);
-    if (q.softcap > 0) s[i] = mul(set1(q.softcap), vtanh(mul(s[i], set1(1.0f / q.softcap))));
-    some |= any(seen[i]);
-    most = select(seen[i], max(most, s[i]), most);
+  for (int i = 0; i < vectors; ++i) {
+    Vf s = load(scores + i * kLanes);
+    if (q.softcap > 0) {
+      s = mul(set1(q.softcap), vtanh(mul(s, set1(1.0f / q.softcap))));
+      store(scores + i * kLanes, s);
+    }
+    const Vm mask = seen(i);
+    some |= any(mask);
+    most = select(mask, max(most, s), most);
   }
   if (!some) {
-    for (int i = 0; i < count * kVectors; ++i) store(scores + i * kLanes, zero());
-    return 1.0f;
+    for (int i = 0; i < vectors; ++i) store(scores + i * kLanes, zero());
+    return {1.0f, 0.0f};
   }
-  const float before = state.highest[row];
-  const float here = max_lanes(most);
-  const float highest = here > before ? here : before;
+  const float highest = max_lanes(most);
   const Vf top = set1(highest);
   Vf total = zero();
-  for (int i = 0; i < count * kVectors; ++i) {
-    const Vf weight = select(seen[i], vexp(sub(s[i], top)), zero());
+  for (int i = 0; i < vectors; ++i) {
+    const Vf weight = select(seen(i), vexp(sub(load(scores + i * kLanes), top)), zero());
     total = add(total, weight);
     store(scores + i * kLanes, weight);
   }
-  float keep = 1.0f;
-  if (highest != before) {
-    float lanes[kLanes];
-    store(lanes, vexp(set1(before - highest)));
-    keep = lanes[0];
-  }
-  state.highest[row] = highest;
-  state.total[row] = state.total[row] * keep + sum_lanes(total);
-  return keep;
+  return join_totals(state.highest[row], state.total[row], highest, sum_lanes(total));
 }
 
-// mixed[r] = mixed[r] · keep[r] + Σ weight · value over R rows and V vectors of columns; the last may be partial.
+// mixed = mixed · kept + new · added
+inline Vf join(Vf mixed, Vf fresh, float kept, float added) { return fma(fresh, set1(added), mul(mixed, set1(kept))); }
+
+// Joins Σ weight · value to mixed, over R rows and V vectors of columns, of which the last may be partial.
 template <int R, int V>
-void mix(const KeyTile* tiles, int count, const float* weights, const float* keep, float* mixed, int dim, int column,
+void mix(const KeyTile* tiles, int count, const float* weights, const Shares* shares, float* mixed, int dim, int column,
          int last_lanes) {
   const auto lanes_of = [&](int v) { return v == V - 1 ? last_lanes : kLanes; };
   Vf sum[R][V];
 #pragma GCC unroll 4
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) {
-      sum[r][v] = mul(set1(keep[r]), load_part(mixed + r * dim + column + v * kLanes, lanes_of(v)));
-    }
+    for (int v = 0; v < V; ++v) sum[r][v] = zero();
   }
   for (int t = 0; t < count; ++t) {
     for (int j = 0; j < tiles[t].pitch; ++j) {
@@ -122,8 +134,8 @@ void mix(const KeyTile* tiles, int count, const float* weights, const float* kee
       Vf value[V];
 #pragma GCC unroll 4
       for (int v = 0; v < V; ++v) {
-        value[v] = v == V - 1 && last_lanes < kLanes ? load_f16_n(row + v * kLanes, last_lanes)
-                                                     : load_f16(row + v * kLanes);
+        value[v] =
+            v == V - 1 && last_lanes < kLanes ? load_f16_n(row + v * kLanes, last_lanes) : load_f16(row + v * kLanes);
       }
 #pragma GCC unroll 4
       for (int r = 0; r < R; ++r) {
@@ -136,26 +148,28 @@ void mix(const KeyTile* tiles, int count, const float* weights, const float* kee
 #pragma GCC unroll 4
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) store_part(mixed + r * dim + column + v * kLanes, sum[r][v], lanes_of(v));
+    for (int v = 0; v < V; ++v) {
+      float* to = mixed + r * dim + column + v * kLanes;
+      store_part(to, join(load_part(to, lanes_of(v)), sum[r][v], shares[r].kept, shares[r].added), lanes_of(v));
+    }
   }
 }
 
 template <int R>
-void mix_rows(const KeyTile* tiles, int count, const float* weights, const float* keep, float* mixed, int dim) {
+void mix_rows(const KeyTile* tiles, int count, const float* weights, const Shares* shares, float* mixed, int dim) {
   int column = 0;
   for (; column + kMixVectors * kLanes <= dim; column += kMixVectors * kLanes) {
-    mix<R, kMixVectors>(tiles, count, weights, keep, mixed, dim, column, kLanes);
+    mix<R, kMixVectors>(tiles, count, weights, shares, mixed, dim, column, kLanes);
   }
   for (; column < dim; column += kLanes) {
     const int left = dim - column;
-    mix<R, 1>(tiles, count, weights, keep, mixed, dim, column, left < kLanes ? left : kLanes);
+    mix<R, 1>(tiles, count, weights, shares, mixed, dim, column, left < kLanes ? left : kLanes);
   }
 }
 
-// scratch: rows · (kScorePitch + 1) floats.
 void attend(const QueryTile& q, const KeyTile* tiles, int count, const SoftmaxState& state, float* scratch) {
   float* scores = scratch;
-  float* keep = scratch + static_cast<size_t>(q.rows) * kScorePitch;
+  Shares* shares = reinterpret_cast<Shares*>(scratch + static_cast<size_t>(q.rows) * kScorePitch);
   bool whole = true;
   for (int t = 0; t < count; ++t) whole &= tiles[t].pitch == kKeyTile;
   int t = 0;
@@ -167,16 +181,25 @@ void attend(const QueryTile& q, const KeyTile* tiles, int count, const SoftmaxSt
   } else {
     for (; t < count; ++t) score_rows<1, false>(q, tiles + t, scores + t * kKeyTile);
   }
-  for (int r = 0; r < q.rows; ++r) keep[r] = weigh(q, r, tiles, count, state, scores + r * kScorePitch);
+  for (int r = 0; r < q.rows; ++r) shares[r] = weigh(q, r, tiles, count, state, scores + r * kScorePitch);
   int r = 0;
   const size_t dim = static_cast<size_t>(q.dim);
   for (; r + kMixRows <= q.rows; r += kMixRows) {
-    mix_rows<kMixRows>(tiles, count, scores + r * kScorePitch, keep + r, state.mixed + static_cast<size_t>(r) * dim,
+    mix_rows<kMixRows>(tiles, count, scores + r * kScorePitch, shares + r, state.mixed + static_cast<size_t>(r) * dim,
                        q.dim);
   }
   for (; r < q.rows; ++r) {
-    mix_rows<1>(tiles, count, scores + r * kScorePitch, keep + r, state.mixed + static_cast<size_t>(r) * dim, q.dim);
+    mix_rows<1>(tiles, count, scores + r * kScorePitch, shares + r, state.mixed + static_cast<size_t>(r) * dim, q.dim);
   }
+}
+
+void merge(const SoftmaxState& into, const SoftmaxState& part, int dim) {
+  const Shares shares = join_totals(*into.highest, *into.total, *part.highest, *part.total);
+  by_vector(dim, [&](int i, int lanes) {
+    store_part(into.mixed + i,
+               join(load_part(into.mixed + i, lanes), load_part(part.mixed + i, lanes), shares.kept, shares.added),
+               lanes);
+  });
 }
 
 }  // namespace

@@ -11,8 +11,7 @@ namespace {
 bool uses_memory(const Slot& slot) { return slot.first >= 0 && !slot.outside; }
 
 size_t bytes_of(const Slot& slot, int block) {
-  return slot.local ? round_up(slot.row_bytes, kLine)
-                    : round_up(slot.row_bytes * static_cast<size_t>(block), kLine);
+  return slot.local ? round_up(slot.row_bytes, kLine) : round_up(slot.row_bytes * static_cast<size_t>(block), kLine);
 }
 
 bool alive_together(const Slot& a, const Slot& b) { return a.first <= b.last && b.first <= a.last; }
@@ -109,9 +108,9 @@ std::vector<std::string> overlapping_slots(const Program& program, int block) {
 }
 
 std::string describe(const Program& program, const Plan& plan) {
-  static constexpr const char* kNames[] = {"angles", "embed",    "norm",      "rope",    "add",    "glu",
-                                           "softcap", "route",   "combine",   "quantize", "store_kv", "commit_kv",
-                                           "merge",  "matmul",   "expert_matmul", "attend"};
+  static constexpr const char* kNames[] = {"angles",  "embed",  "norm",          "rope",     "add",      "glu",
+                                           "softcap", "route",  "combine",       "quantize", "store_kv", "commit_kv",
+                                           "merge",   "matmul", "expert_matmul", "attend"};
   std::string text;
   for (size_t n = 0; n < program.nodes.size(); ++n) {
     const Node& node = program.nodes[n];

@@ -39,7 +39,9 @@ class CpuExecutor : public Executor {
     state_.plan = &plan_;
     state_.cache = &cache_;
     state_.many_tokens = tuning.many_tokens;
-    partials_ = Memory(partial_floats(plan_) * sizeof(float), "parts of attention");
+    state_.context = context_;
+    state_.threads = pool_.size();
+    partials_ = Memory(partial_floats(plan_, context_) * sizeof(float), "parts of attention");
     state_.partials = partials_.as<float>();
     job_ = [this](int index, int) { run_nodes(index); };
     prepare(tuning.fuse);
@@ -93,8 +95,7 @@ class CpuExecutor : public Executor {
     scratch_memory_ = Memory(each * static_cast<size_t>(pool_.size()), "scratch of the threads");
     scratch_.clear();
     for (int i = 0; i < pool_.size(); ++i) {
-      scratch_.push_back(
-          make_scratch(program_, plan_, block_, scratch_memory_.data() + each * static_cast<size_t>(i)));
+      scratch_.push_back(make_scratch(program_, plan_, block_, scratch_memory_.data() + each * static_cast<size_t>(i)));
     }
   }
 

@@ -1,7 +1,8 @@
-// The inside of Q4_K and Q6_K blocks, shared by the kernels for one token and for many.
+// The inside of Q4_K, Q6_K and Q8_0 blocks, shared by the kernels for one token and for many.
 //
-// Q4_K, 144 bytes: d f16, dmin f16, 12 bytes of 6-bit scales and minima, 128 bytes of nibbles; weight = d·sc·q − dmin·m.
-// Q6_K, 210 bytes: 128 bytes of low nibbles, 64 of upper bit pairs, 16 int8 scales, d f16; weight = d·sc·(q − 32).
+// Q4_K, 144 bytes: d f16, dmin f16, 12 bytes of 6-bit scales and minima, 128 bytes of nibbles; weight = d·sc·q −
+// dmin·m. Q6_K, 210 bytes: 128 bytes of low nibbles, 64 of upper bit pairs, 16 int8 scales, d f16; weight = d·sc·(q −
+// 32). Q8_0, 34 bytes: d f16, 32 int8.
 #pragma once
 
 #include <immintrin.h>
@@ -11,7 +12,7 @@
 namespace doppler::cpu::avx512 {
 namespace {
 
-constexpr size_t kQ4Bytes = 144, kQ6Bytes = 210;
+constexpr size_t kQ4Bytes = 144, kQ6Bytes = 210, kQ8Bytes = 34;
 
 inline __m256i load32(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 inline __m512i join(__m256i low, __m256i high) { return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1); }
@@ -74,7 +75,17 @@ constexpr int64_t qh_control(int s) {
   for (int byte = 0; byte < 8; ++byte) control |= static_cast<uint64_t>((8 * byte + s - 4) & 63) << (8 * byte);
   return static_cast<int64_t>(control);
 }
-inline __m512i qh_controls(int64_t low, int64_t high) { return join(_mm256_set1_epi64x(low), _mm256_set1_epi64x(high)); }
+inline __m512i qh_controls(int64_t low, int64_t high) {
+  return join(_mm256_set1_epi64x(low), _mm256_set1_epi64x(high));
+}
+
+// d·scale of the sixteen groups of 16 of a Q6_K block.
+inline __m512 q6_scales(const uint8_t* block) {
+  uint16_t d;
+  __builtin_memcpy(&d, block + 208, 2);
+  const __m512i sc = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 192)));
+  return _mm512_mul_ps(_mm512_cvtepi32_ps(sc), _mm512_cvtph_ps(_mm256_set1_epi16(static_cast<short>(d))));
+}
 
 }  // namespace
 }  // namespace doppler::cpu::avx512

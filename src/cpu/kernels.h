@@ -40,6 +40,14 @@ struct Format {
   int depth = 0;           // columns of a tile at most; a multiple of 256 for quantised formats
   bool quantised = false;  // x is ActBlock[], else float[]
 };
+// A format whose tiles are whole rows, multiplied where they lie: the tile is only a note of them.
+inline constexpr int kWholeRow = 1 << 30;
+struct RowsNote {
+  const void* weights;
+  size_t stride;
+  int rows;
+};
+
 enum FormatId { kFormatF32, kFormatF16, kFormatBF16, kFormatQ8_0, kFormatQ4_K, kFormatQ6_K, kFormatCount };
 
 // The largest tile of any format, bytes.
@@ -59,6 +67,12 @@ struct KeyTile {
   int32_t positions[kKeyTile];  // of each key; negative where there is none
 };
 
+// Attention goes in units of 128 keys, those at positions 128u … 128u+127. Each unit is a softmax of its own, joined to
+// what came before; so the result for a token does not depend on how tokens are grouped into blocks, nor on which
+// thread does which unit.
+inline constexpr int kUnitKeys = 128;
+inline constexpr int kUnitTiles = kUnitKeys / kKeyTile;
+
 // Queries [rows][dim], already scaled; row r sees the keys at first[r] … last[r].
 struct QueryTile {
   const float* queries;
@@ -74,7 +88,8 @@ struct SoftmaxState {
   float* highest;
   float* total;
 };
-inline constexpr int kKeyTilesAtOnce = 4;
+// Floats of scratch that `attend` needs for a row.
+inline constexpr int kAttendScratch = kUnitKeys + 2;
 
 struct Kernels {
   const char* name;
@@ -97,8 +112,10 @@ struct Kernels {
 
   // f32 to f16, to nearest even; magnitudes past 65504 become 65504.
   void (*to_f16)(const float* x, uint16_t* out, int n);
-  // Adds `tiles` ≤ kKeyTilesAtOnce tiles of keys to the running softmax. scratch: rows · 64 floats.
-  void (*attend)(const QueryTile& q, const KeyTile* tiles, int tiles_count, const SoftmaxState& state, float* scratch);
+  // Joins the softmax of one unit's keys, in `count` ≤ kUnitTiles tiles, to the running one.
+  void (*attend)(const QueryTile& q, const KeyTile* tiles, int count, const SoftmaxState& state, float* scratch);
+  // Joins one row of a running softmax to another: what `attend` does with a unit.
+  void (*merge)(const SoftmaxState& into, const SoftmaxState& part, int dim);
 
   // Reads every byte of [data, data + bytes) in wide loads; the sum keeps the compiler honest.
   uint64_t (*stream)(const void* data, size_t bytes);

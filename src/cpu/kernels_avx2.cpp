@@ -5,8 +5,8 @@
 #include "cpu/tile_avx2.h"
 
 #define DOPPLER_ISA avx2
-#include "cpu/row_ops_impl.h"
 #include "cpu/attention_impl.h"
+#include "cpu/row_ops_impl.h"
 
 namespace doppler::cpu {
 namespace avx2 {
@@ -32,9 +32,9 @@ using namespace avx2;
 
 const Kernels kAvx2Kernels = {
     .name = "avx2",
-    .formats = {{dot_f32, unpack_f32, multiply_float, kFloatTileDepth, false},
-                {dot_f16, unpack_f16, multiply_float, kFloatTileDepth, false},
-                {dot_bf16, unpack_bf16, multiply_float, kFloatTileDepth, false},
+    .formats = {{dot_f32, note_rows, multiply_f32, kWholeRow, false},
+                {dot_f16, note_rows, multiply_f16, kWholeRow, false},
+                {dot_bf16, note_rows, multiply_bf16, kWholeRow, false},
                 {dot_q8_0, unpack_q8_0, multiply_signed, kTileDepth, true},
                 {dot_q4_k, unpack_q4_k, multiply_min, kTileDepth, true},
                 {dot_q6_k, unpack_q6_k, multiply_centred, kTileDepth, true}},
@@ -50,6 +50,7 @@ const Kernels kAvx2Kernels = {
     .quantize_group = quantize_group,
     .to_f16 = to_f16,
     .attend = attend,
+    .merge = merge,
     .stream = stream,
 };
 

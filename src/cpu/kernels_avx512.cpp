@@ -5,8 +5,8 @@
 #include "cpu/tile_avx512.h"
 
 #define DOPPLER_ISA avx512
-#include "cpu/row_ops_impl.h"
 #include "cpu/attention_impl.h"
+#include "cpu/row_ops_impl.h"
 
 namespace doppler::cpu {
 namespace avx512 {
@@ -19,8 +19,8 @@ uint64_t stream(const void* data, size_t bytes) {
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) sum[i] = _mm512_add_epi64(sum[i], _mm512_loadu_si512(p + 64 * i));
   }
-  return static_cast<uint64_t>(_mm512_reduce_add_epi64(
-      _mm512_add_epi64(_mm512_add_epi64(sum[0], sum[1]), _mm512_add_epi64(sum[2], sum[3]))));
+  return static_cast<uint64_t>(
+      _mm512_reduce_add_epi64(_mm512_add_epi64(_mm512_add_epi64(sum[0], sum[1]), _mm512_add_epi64(sum[2], sum[3]))));
 }
 
 }  // namespace
@@ -30,9 +30,9 @@ using namespace avx512;
 
 const Kernels kAvx512Kernels = {
     .name = "avx512",
-    .formats = {{dot_f32, unpack_f32, multiply_float, kFloatTileDepth, false},
-                {dot_f16, unpack_f16, multiply_float, kFloatTileDepth, false},
-                {dot_bf16, unpack_bf16, multiply_float, kFloatTileDepth, false},
+    .formats = {{dot_f32, note_rows, multiply_f32, kWholeRow, false},
+                {dot_f16, note_rows, multiply_f16, kWholeRow, false},
+                {dot_bf16, note_rows, multiply_bf16, kWholeRow, false},
                 {dot_q8_0, unpack_q8_0, multiply_min, kTileDepth, true},
                 {dot_q4_k, unpack_q4_k, multiply_min, kTileDepth, true},
                 {dot_q6_k, unpack_q6_k, multiply_centred, kTileDepth, true}},
@@ -48,6 +48,7 @@ const Kernels kAvx512Kernels = {
     .quantize_group = quantize_group,
     .to_f16 = to_f16,
     .attend = attend,
+    .merge = merge,
     .stream = stream,
 };
 

@@ -4,15 +4,14 @@
 #include "cpu/simd_portable.h"
 
 #define DOPPLER_ISA portable
-#include "cpu/row_ops_impl.h"
 #include "cpu/attention_impl.h"
+#include "cpu/row_ops_impl.h"
 
 namespace doppler::cpu {
 namespace portable {
 namespace {
 
 constexpr int kTileDepth = 256;
-constexpr int kFloatTileDepth = 128;
 constexpr size_t kQ4Bytes = 144, kQ6Bytes = 210, kQ8Bytes = 34;
 
 struct QuantRow {
@@ -23,10 +22,7 @@ struct QuantRow {
 struct QuantTile {
   QuantRow rows[kTileRows];
 };
-struct FloatTile {
-  float w[kTileRows][kFloatTileDepth];
-};
-static_assert(sizeof(QuantTile) <= kTileBytes && sizeof(FloatTile) <= kTileBytes);
+static_assert(sizeof(QuantTile) <= kTileBytes);
 
 float half_at(const uint8_t* p) {
   uint16_t h;
@@ -82,8 +78,8 @@ void block_q8_0(const uint8_t* row, int k, int b, QuantRow& out) {
   }
 }
 
-float dot_block(const QuantRow& w, const ActBlock& a) {
-  float sum = 0;
+// Terms are added in the order of the columns, for one token as for many.
+void add_block(const QuantRow& w, const ActBlock& a, float& sum) {
   for (int g = 0; g < kBlock / kGroup; ++g) {
     const int8_t* q = w.q + g * kGroup;
     const int8_t* x = a.q + group_offset(g);
@@ -93,7 +89,6 @@ float dot_block(const QuantRow& w, const ActBlock& a) {
     sum += a.d[g] * (w.scale[2 * g] * static_cast<float>(low) + w.scale[2 * g + 1] * static_cast<float>(high));
     sum -= w.min[g] * a.ds[g];
   }
-  return sum;
 }
 
 template <RowFn Block>
@@ -105,7 +100,7 @@ void dot_quant(const void* weights, size_t stride, int rows, const void* x, int 
     float sum = 0;
     for (int b = 0; b * kBlock < k; ++b) {
       Block(row, k, b, w);
-      sum += dot_block(w, a[b]);
+      add_block(w, a[b], sum);
     }
     out[r] = sum;
   }
@@ -126,7 +121,8 @@ void multiply_quant(const void* tile, int /*depth*/, const void* const* x, size_
     const ActBlock& a = *reinterpret_cast<const ActBlock*>(static_cast<const uint8_t*>(x[t]) + offset);
     for (int r = 0; r < kTileRows; ++r) {
       float& to = c[t * kTileRows + r];
-      to = (first ? 0.0f : to) + dot_block(static_cast<const QuantTile*>(tile)->rows[r], a);
+      if (first) to = 0;
+      add_block(static_cast<const QuantTile*>(tile)->rows[r], a, to);
     }
   }
 }
@@ -164,24 +160,15 @@ void dot_float(const void* weights, size_t stride, int rows, const void* x, int 
   }
 }
 
-template <ValueFn Value>
-void unpack_float(const void* weights, size_t stride, int rows, int /*k*/, int k0, int depth, void* tile) {
-  for (int r = 0; r < kTileRows; ++r) {
-    const uint8_t* row = static_cast<const uint8_t*>(weights) + static_cast<size_t>(r) * stride;
-    for (int i = 0; i < depth; ++i) static_cast<FloatTile*>(tile)->w[r][i] = r < rows ? Value(row, k0 + i) : 0.0f;
-  }
+void note_rows(const void* weights, size_t stride, int rows, int /*k*/, int /*k0*/, int /*depth*/, void* tile) {
+  *static_cast<RowsNote*>(tile) = {weights, stride, rows};
 }
 
-void multiply_float(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c,
-                    bool first) {
-  for (int t = 0; t < tokens; ++t) {
-    const float* a = reinterpret_cast<const float*>(static_cast<const uint8_t*>(x[t]) + offset);
-    for (int r = 0; r < kTileRows; ++r) {
-      const float* w = static_cast<const FloatTile*>(tile)->w[r];
-      float& to = c[t * kTileRows + r];
-      to = (first ? 0.0f : to) + dot_floats(a, depth, [&](int i) { return w[i]; });
-    }
-  }
+template <ValueFn Value>
+void multiply_float(const void* tile, int k, const void* const* x, size_t /*offset*/, int tokens, float* c,
+                    bool /*first*/) {
+  const RowsNote& note = *static_cast<const RowsNote*>(tile);
+  for (int t = 0; t < tokens; ++t) dot_float<Value>(note.weights, note.stride, note.rows, x[t], k, c + t * kTileRows);
 }
 
 uint64_t stream(const void* data, size_t bytes) {
@@ -202,9 +189,9 @@ using namespace portable;
 
 const Kernels kPortableKernels = {
     .name = "portable",
-    .formats = {{dot_float<value_f32>, unpack_float<value_f32>, multiply_float, kFloatTileDepth, false},
-                {dot_float<value_f16>, unpack_float<value_f16>, multiply_float, kFloatTileDepth, false},
-                {dot_float<value_bf16>, unpack_float<value_bf16>, multiply_float, kFloatTileDepth, false},
+    .formats = {{dot_float<value_f32>, note_rows, multiply_float<value_f32>, kWholeRow, false},
+                {dot_float<value_f16>, note_rows, multiply_float<value_f16>, kWholeRow, false},
+                {dot_float<value_bf16>, note_rows, multiply_float<value_bf16>, kWholeRow, false},
                 {dot_quant<block_q8_0>, unpack_quant<block_q8_0>, multiply_quant, kTileDepth, true},
                 {dot_quant<block_q4_k>, unpack_quant<block_q4_k>, multiply_quant, kTileDepth, true},
                 {dot_quant<block_q6_k>, unpack_quant<block_q6_k>, multiply_quant, kTileDepth, true}},
@@ -220,6 +207,7 @@ const Kernels kPortableKernels = {
     .quantize_group = quantize_group,
     .to_f16 = to_f16,
     .attend = attend,
+    .merge = merge,
     .stream = stream,
 };
 

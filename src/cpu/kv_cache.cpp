@@ -32,10 +32,10 @@ void KvStore::copy_slot(int slot, const KvStore& from, int from_slot) const {
   }
 }
 
-KeyTile KvStore::tile(int head, int t, int base, int newest) const {
+KeyTile KvStore::tile(int head, int t, int base, int newest, int low, int high) const {
   const size_t d_count = static_cast<size_t>(dim);
-  const size_t start = static_cast<size_t>(head) * static_cast<size_t>(capacity) * d_count +
-                       static_cast<size_t>(t) * kKeyTile * d_count;
+  const size_t start =
+      static_cast<size_t>(head) * static_cast<size_t>(capacity) * d_count + static_cast<size_t>(t) * kKeyTile * d_count;
   KeyTile tile;
   tile.keys = keys + start;
   tile.values = values + start;
@@ -45,43 +45,45 @@ KeyTile KvStore::tile(int head, int t, int base, int newest) const {
   for (int i = 0; i < kKeyTile; ++i) {
     const int slot = t * kKeyTile + i;
     const int age = slot <= newest_slot ? newest_slot - slot : newest_slot - slot + capacity;
-    tile.positions[i] = i < tile.pitch && age <= newest ? base + newest - age : -1;
+    const int position = base + newest - age;
+    tile.positions[i] = i < tile.pitch && age <= newest && position >= low && position <= high ? position : -1;
   }
   return tile;
 }
 
-KvCache::KvCache(const Plan& plan, int context, int block) : context_(context) {
-  size_t elements = 0, fresh_elements = 0;
+KvCache::KvCache(const Plan& plan, int context, int block) {
+  size_t elements = 0, aside_elements = 0;
   for (const Step& step : plan.steps) {
     const auto* op = std::get_if<Attention>(&step.op);
     if (!op) continue;
-    KvStore store;
-    store.capacity = op->window > 0 ? std::min(op->window, context) : context;
-    store.kv_heads = op->kv_heads;
-    store.dim = op->head_dim;
-    KvStore fresh = store;
-    fresh.capacity = block;
-    const size_t index = static_cast<size_t>(op->layer);
-    if (layers_.size() <= index) {
-      layers_.resize(index + 1);
-      fresh_.resize(index + 1);
+    if (layers_.size() <= static_cast<size_t>(op->layer)) layers_.resize(static_cast<size_t>(op->layer) + 1);
+    Layer& layer = layers_[static_cast<size_t>(op->layer)];
+    layer.store.capacity = op->window > 0 ? std::min(op->window, context) : context;
+    layer.store.kv_heads = op->kv_heads;
+    layer.store.dim = op->head_dim;
+    if (layer.store.capacity < context) {
+      layer.kind = layer.store.capacity % kUnitKeys == 0 ? KvKind::kRing : KvKind::kOddRing;
     }
-    layers_[index] = store;
-    fresh_[index] = fresh;
-    elements += 2 * store.elements();
-    if (store.capacity < context) fresh_elements = std::max(fresh_elements, 2 * fresh.elements());
+    layer.aside = layer.store;
+    layer.aside.capacity = (layer.kind == KvKind::kOddRing ? layer.store.capacity : 0) + kUnitKeys + block;
+    elements += 2 * layer.store.elements();
+    if (layer.kind != KvKind::kWhole) aside_elements = std::max(aside_elements, 2 * layer.aside.elements());
   }
   memory_ = Memory(elements * sizeof(uint16_t), "the context");
-  fresh_memory_ = Memory(fresh_elements * sizeof(uint16_t), "a block of fresh keys and values");
+  aside_memory_ = Memory(aside_elements * sizeof(uint16_t), "a block of fresh keys and values");
   uint16_t* next = memory_.as<uint16_t>();
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    KvStore& store = layers_[i];
-    store.keys = next;
-    store.values = next + store.elements();
-    next += 2 * store.elements();
-    fresh_[i].keys = fresh_memory_.as<uint16_t>();
-    fresh_[i].values = fresh_[i].keys + fresh_[i].elements();
+  for (Layer& layer : layers_) {
+    layer.store.keys = next;
+    layer.store.values = next + layer.store.elements();
+    next += 2 * layer.store.elements();
+    layer.aside.keys = aside_memory_.as<uint16_t>();
+    layer.aside.values = layer.aside.keys + layer.aside.elements();
   }
+}
+
+int KvCache::aside_first(int layer, int position) const {
+  if (kind(layer) == KvKind::kRing) return position / kUnitKeys * kUnitKeys;
+  return std::max(0, position - this->layer(layer).capacity + 1);
 }
 
 }  // namespace doppler::cpu

@@ -28,24 +28,44 @@ struct KvStore {
   void store(const Kernels& kernels, int slot, const float* k, const float* v, uint16_t* scratch) const;
   // Copies a slot of another store with the same heads.
   void copy_slot(int slot, const KvStore& from, int from_slot) const;
-  // Tile `t` of a head when the store holds positions up to base + newest (and at least base).
-  KeyTile tile(int head, int t, int base, int newest) const;
+  // Tile `t` of a head when the store holds positions up to base + newest; keys outside [low, high] count as missing.
+  KeyTile tile(int head, int t, int base, int newest, int low, int high) const;
+};
+
+// How a layer keeps its keys.
+enum class KvKind : uint8_t {
+  kWhole,    // every position of the context
+  kRing,     // the window, in whole units: a single token is stored and attended to in place
+  kOddRing,  // the window, in no whole units: keys are laid out in order before each use
 };
 
 class KvCache {
  public:
-  // Room for `context` positions, and for `block` fresh ones of a windowed layer that has not stored them yet.
   KvCache(const Plan& plan, int context, int block);
 
-  const KvStore& layer(int index) const { return layers_[static_cast<size_t>(index)]; }
-  bool is_ring(int index) const { return layers_[static_cast<size_t>(index)].capacity < context_; }
-  const KvStore& fresh(int index) const { return fresh_[static_cast<size_t>(index)]; }
+  KvKind kind(int layer) const { return at(layer).kind; }
+  const KvStore& layer(int index) const { return at(index).store; }
   size_t bytes() const { return memory_.size(); }
 
+  // Where a block's keys wait while the ring is still read, in the order of their positions: slot 0 is the position
+  // aside_base(). Keys before the block that share a unit with it (all that are seen, for an odd ring) are copied
+  // there from the ring first: those from aside_first() on.
+  bool uses_aside(int layer, int tokens) const {
+    return kind(layer) == KvKind::kOddRing || (kind(layer) == KvKind::kRing && tokens > 1);
+  }
+  const KvStore& aside(int layer) const { return at(layer).aside; }
+  int aside_first(int layer, int position) const;
+  int aside_base(int layer, int position) const { return aside_first(layer, position) / kUnitKeys * kUnitKeys; }
+
  private:
-  int context_;
-  std::vector<KvStore> layers_, fresh_;  // fresh stores share one memory
-  Memory memory_, fresh_memory_;
+  struct Layer {
+    KvStore store, aside;
+    KvKind kind = KvKind::kWhole;
+  };
+  const Layer& at(int index) const { return layers_[static_cast<size_t>(index)]; }
+
+  std::vector<Layer> layers_;
+  Memory memory_, aside_memory_;  // all layers share what lies aside
 };
 
 }  // namespace doppler::cpu

@@ -18,8 +18,8 @@ inline __m256i rows8(const QuantTile* tile, int step, int quarter) {
 }
 inline __m256i pairs_to_i32(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
 
-// T tokens times quarters 2h and 2h+1 of a group of `Steps` times four columns, as int32. Each kind of weight has its own
-// safe way to sum products of 8 bits.
+// T tokens times quarters 2h and 2h+1 of a group of `Steps` times four columns, as int32. Each kind of weight has its
+// own safe way to sum products of 8 bits.
 struct MinProducts {  // 15 · 127 · 2 · 8 fits in int16
   static constexpr int kColumns = 32;
   template <int T>
@@ -119,31 +119,11 @@ void quant_tokens(const QuantTile* tile, int depth, const void* const* x, size_t
       for (int i = 0; i < 2; ++i) {
         const Vf scale = load(tile->scale[group] + 16 * half + 8 * i);
         for (int t = 0; t < T; ++t) {
-          sums.v[t][i] = fma(mul(_mm256_cvtepi32_ps(dot[t][i]), set1(a[t][b].d[g])), scale, sums.v[t][i]);
-          if (Min) {
-            sums.v[t][i] = fnma(load(tile->min[group] + 16 * half + 8 * i), set1(a[t][b].ds[g]), sums.v[t][i]);
-          }
+          // A term of its own, then an addition: what terms_avx2.h does for one token.
+          Vf term = mul(mul(_mm256_cvtepi32_ps(dot[t][i]), set1(a[t][b].d[g])), scale);
+          if (Min) term = fnma(load(tile->min[group] + 16 * half + 8 * i), set1(a[t][b].ds[g]), term);
+          sums.v[t][i] = add(sums.v[t][i], term);
         }
-      }
-    }
-    sums.save(to);
-  }
-}
-
-template <int T>
-void float_tokens(const FloatTile* tile, int depth, const void* const* x, size_t offset, float* c, bool first) {
-  const float* a[T];
-  for (int t = 0; t < T; ++t) a[t] = reinterpret_cast<const float*>(static_cast<const uint8_t*>(x[t]) + offset);
-  for (int half = 0; half < 2; ++half) {
-    float* to = c + 16 * half;
-    Sums<T> sums(to, first);
-    for (int i = 0; i < depth; ++i) {
-      const Vf w0 = load(tile->w[i] + 16 * half), w1 = load(tile->w[i] + 16 * half + 8);
-#pragma GCC unroll 6
-      for (int t = 0; t < T; ++t) {
-        const Vf v = set1(a[t][i]);
-        sums.v[t][0] = fma(w0, v, sums.v[t][0]);
-        sums.v[t][1] = fma(w1, v, sums.v[t][1]);
       }
     }
     sums.save(to);
@@ -175,15 +155,6 @@ void multiply_centred(const void* tile, int depth, const void* const* x, size_t 
 void multiply_signed(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c,
                      bool first) {
   quant<SignedProducts, false>(tile, depth, x, offset, tokens, c, first);
-}
-
-void multiply_float(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c,
-                    bool first) {
-  const FloatTile* w = static_cast<const FloatTile*>(tile);
-  int t = 0;
-  for (; t + 6 <= tokens; t += 6) float_tokens<6>(w, depth, x + t, offset, c + t * kTileRows, first);
-  for (; t + 2 <= tokens; t += 2) float_tokens<2>(w, depth, x + t, offset, c + t * kTileRows, first);
-  if (t < tokens) float_tokens<1>(w, depth, x + t, offset, c + t * kTileRows, first);
 }
 
 }  // namespace doppler::cpu::avx2

@@ -25,6 +25,8 @@ struct Sums {
       v[t][1] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(c + t * kTileRows + 16);
     }
   }
+  // A term of its own, then an addition: what terms_avx512.h does for one token.
+  void add(int t, int half, __m512 term) { v[t][half] = _mm512_add_ps(v[t][half], term); }
   void store(float* c) const {
 #pragma GCC unroll 6
     for (int t = 0; t < T; ++t) {
@@ -69,10 +71,8 @@ void multiply_min_tokens(const QuantTile* tile, int depth, const void* const* x,
 #pragma GCC unroll 6
     for (int t = 0; t < T; ++t) {
       const __m512 d = _mm512_set1_ps(a[t][b].d[g]), ds = _mm512_set1_ps(a[t][b].ds[g]);
-      sums.v[t][0] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot[t][0]), d), s0, sums.v[t][0]);
-      sums.v[t][1] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot[t][1]), d), s1, sums.v[t][1]);
-      sums.v[t][0] = _mm512_fnmadd_ps(m0, ds, sums.v[t][0]);
-      sums.v[t][1] = _mm512_fnmadd_ps(m1, ds, sums.v[t][1]);
+      sums.add(t, 0, _mm512_fnmadd_ps(m0, ds, _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot[t][0]), d), s0)));
+      sums.add(t, 1, _mm512_fnmadd_ps(m1, ds, _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot[t][1]), d), s1)));
     }
   }
   sums.store(c);
@@ -98,26 +98,8 @@ void multiply_centred_tokens(const QuantTile* tile, int depth, const void* const
 #pragma GCC unroll 6
     for (int t = 0; t < T; ++t) {
       const __m512 d = _mm512_set1_ps(a[t][b].d[g / 2]);
-      sums.v[t][0] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot[t][0]), d), s0, sums.v[t][0]);
-      sums.v[t][1] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot[t][1]), d), s1, sums.v[t][1]);
-    }
-  }
-  sums.store(c);
-}
-
-template <int T>
-void multiply_float_tokens(const FloatTile* tile, int depth, const void* const* x, size_t offset, float* c,
-                           bool first) {
-  const float* a[T];
-  for (int t = 0; t < T; ++t) a[t] = reinterpret_cast<const float*>(static_cast<const uint8_t*>(x[t]) + offset);
-  Sums<T> sums(c, first);
-  for (int i = 0; i < depth; ++i) {
-    const __m512 w0 = _mm512_load_ps(tile->w[i]), w1 = _mm512_load_ps(tile->w[i] + 16);
-#pragma GCC unroll 6
-    for (int t = 0; t < T; ++t) {
-      const __m512 v = _mm512_set1_ps(a[t][i]);
-      sums.v[t][0] = _mm512_fmadd_ps(w0, v, sums.v[t][0]);
-      sums.v[t][1] = _mm512_fmadd_ps(w1, v, sums.v[t][1]);
+      sums.add(t, 0, _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot[t][0]), d), s0));
+      sums.add(t, 1, _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot[t][1]), d), s1));
     }
   }
   sums.store(c);
@@ -157,14 +139,6 @@ void multiply_centred(const void* tile, int depth, const void* const* x, size_t 
   by_tokens(tokens, [&](auto many, int t) {
     multiply_centred_tokens<decltype(many)::value>(static_cast<const QuantTile*>(tile), depth, x + t, offset,
                                                    c + t * kTileRows, first);
-  });
-}
-
-void multiply_float(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c,
-                    bool first) {
-  by_tokens(tokens, [&](auto many, int t) {
-    multiply_float_tokens<decltype(many)::value>(static_cast<const FloatTile*>(tile), depth, x + t, offset,
-                                                 c + t * kTileRows, first);
   });
 }
 

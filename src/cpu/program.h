@@ -1,5 +1,5 @@
-// A Plan made ready for the CPU: its steps lowered to operations on rows of slots, grouped into nodes. All threads run a
-// node together and meet at its end.
+// A Plan made ready for the CPU: its steps lowered to operations on rows of slots, grouped into nodes. All threads run
+// a node together and meet at its end.
 #pragma once
 
 #include <string>
@@ -17,26 +17,35 @@ namespace doppler::cpu {
 struct Slot {
   std::string name;
   size_t row_bytes = 0;
-  bool logit_rows = false;  // has rows only for the positions whose logits are asked for
-  bool local = false;       // lives within one row of one node: one row of a thread's own scratch is enough
-  bool outside = false;     // the logits: memory of the executor
+  bool logit_rows = false;    // has rows only for the positions whose logits are asked for
+  bool local = false;         // lives within one row of one node: one row of a thread's own scratch is enough
+  bool outside = false;       // the logits: memory of the executor
   int first = -1, last = -1;  // nodes that write and last read it; -1: never used
   size_t offset = 0;          // into the arena, or into a thread's scratch when local
 };
 
 enum class OpKind : uint8_t {
   kAngles,  // cosines and sines of this row's position
-  kEmbed, kNorm, kRope, kAdd, kGlu, kSoftCap, kRoute, kCombine,
+  kEmbed,
+  kNorm,
+  kRope,
+  kAdd,
+  kGlu,
+  kSoftCap,
+  kRoute,
+  kCombine,
   kQuantize,  // f32 row to ActBlocks
   kStoreKv,   // fresh keys and values to f16: into the cache, or aside while a ring is still read
   kCommitKv,  // from aside into the ring
   kMerge,     // joins the parts of an attention that was split by keys
-  kMatMul, kExpertMatMul, kAttend,
+  kMatMul,
+  kExpertMatMul,
+  kAttend,
 };
 
 struct Op {
   OpKind kind = OpKind::kAdd;
-  int step = -1;  // of the plan
+  int step = -1;        // of the plan
   std::vector<int> in;  // slots
   int out = -1;         // slot
   bool logit_rows = false;
@@ -84,7 +93,7 @@ struct Program {
   std::vector<Node> nodes;
   std::vector<AngleTable> angles;
   std::vector<std::pair<int, size_t>> angle_of_step;  // kRope ops: step → offset of its cosines
-  int output = -1;       // slot of the logits
+  int output = -1;                                    // slot of the logits
   size_t arena_bytes = 0, local_bytes = 0;
 };
 

@@ -8,7 +8,7 @@ namespace {
 inline Vf vexp(Vf x) {
   x = max(set1(-87.3f), min(set1(88.3f), x));  // this order lets NaN through
   const Vf n = round(mul(x, set1(1.44269504f)));
-  Vf r = fnma(n, set1(0.693359375f), x);    // ln2 in two parts, the first exact in few bits
+  Vf r = fnma(n, set1(0.693359375f), x);  // ln2 in two parts, the first exact in few bits
   r = fnma(n, set1(-2.12194440e-4f), r);
   Vf p = set1(1.0f / 5040);
   p = fma(p, r, set1(1.0f / 720));
@@ -63,9 +63,8 @@ void norm(const float* x, const float* w, float* out, int n, int group, float ep
 }
 
 void add_rows(const float* a, const float* b, float* out, int n) {
-  by_vector(n, [&](int i, int lanes) {
-    store_part(out + i, add(load_part(a + i, lanes), load_part(b + i, lanes)), lanes);
-  });
+  by_vector(
+      n, [&](int i, int lanes) { store_part(out + i, add(load_part(a + i, lanes), load_part(b + i, lanes)), lanes); });
 }
 
 void axpy(float a, const float* x, float* out, int n) {
@@ -81,9 +80,8 @@ void exp_row(const float* x, float* out, int n) {
 
 void softcap(const float* x, float* out, int n, float cap) {
   const Vf top = set1(cap), inverse = set1(1.0f / cap);
-  by_vector(n, [&](int i, int lanes) {
-    store_part(out + i, mul(top, vtanh(mul(load_part(x + i, lanes), inverse))), lanes);
-  });
+  by_vector(
+      n, [&](int i, int lanes) { store_part(out + i, mul(top, vtanh(mul(load_part(x + i, lanes), inverse))), lanes); });
 }
 
 void rope(const float* x, const float* cosines, const float* sines, float* out, int width, int head_dim) {

@@ -1,6 +1,6 @@
-// Running a Program's nodes over one block of tokens. Every thread of the pool calls run_node for every node; work inside
-// a node is handed out by counters, and what a piece of work computes does not depend on who does it, so results are
-// the same for any number of threads.
+// Running a Program's nodes over one block of tokens. Every thread of the pool calls run_node for every node; work
+// inside a node is handed out by counters, and what a piece of work computes does not depend on who does it, so results
+// are the same for any number of threads.
 #pragma once
 
 #include <atomic>
@@ -13,9 +13,6 @@
 
 namespace doppler::cpu {
 
-// Queries up to this many rows are split by keys instead of by rows.
-inline constexpr int kSplitRows = 4;
-inline constexpr int kMostSplits = 16;
 // Query rows (tokens · heads of a group) that one piece of attention holds, or one token's group where that is more.
 inline constexpr int kAttendRows = 64;
 
@@ -28,11 +25,11 @@ struct Scratch {
   float* queries;       // attention: [query rows][dim], scaled
   float* mixed;         // [query rows][dim]
   float* scores;
-  float* highest;       // [query rows], and so on
+  float* highest;  // [query rows], and so on
   float* total;
   int32_t* first;
   int32_t* last;
-  uint16_t* half;       // [dim]
+  uint16_t* half;          // [dim]
   int32_t* expert_start;   // [experts + 1]
   int32_t* expert_tokens;  // [block · k]: row · k + place
 };
@@ -43,8 +40,9 @@ struct RunState {
   Program* program = nullptr;
   KvCache* cache = nullptr;
   std::byte* arena = nullptr;
-  float* partials = nullptr;  // attention split by keys: [row][head][split][dim + 2]
-  int many_tokens = 7;        // from here on tiles pay
+  float* partials = nullptr;  // a single query's attention, unit by unit
+  int context = 0, threads = 1;
+  int many_tokens = 7;  // from here on tiles pay
 
   std::span<const int32_t> tokens;  // of this block
   int position = 0;                 // of the block's first token
@@ -78,6 +76,7 @@ void merge_row(const RunState& state, const Op& op, int row, const Scratch& scra
 // Memory for one thread, and the places in it.
 size_t scratch_bytes(const Program& program, const Plan& plan, int block);
 Scratch make_scratch(const Program& program, const Plan& plan, int block, std::byte* memory);
-size_t partial_floats(const Plan& plan);
+size_t most_units(const Attention& a, int context);  // of keys that a token can see
+size_t partial_floats(const Plan& plan, int context);
 
 }  // namespace doppler::cpu

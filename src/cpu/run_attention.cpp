@@ -1,8 +1,6 @@
 // Attention over the cache. All query heads that share a kv head go together, so keys and values are read once for
-// them. Many queries are split by rows; few are split by keys, in parts whose borders depend on the number of keys
-// only, and joined afterwards in order.
+// them. Many queries are split by rows; a single one is split by units of keys, whose results are then joined in order.
 #include <algorithm>
-#include <cmath>
 
 #include "cpu/run.h"
 
@@ -10,51 +8,56 @@ namespace doppler::cpu {
 namespace {
 
 constexpr float kNothing = -1e30f;  // lower than any score, yet finite
-constexpr int kLeastSplitTiles = 8;
 
-// The keys a block can see: a cache, then perhaps the block's own fresh keys.
-struct Keys {
-  struct Source {
-    const KvStore* store;
-    int base, newest, tiles;
-  };
-  Source sources[2];
-  int count = 0;
-  int tiles = 0;
+// The units of keys a block can see, and where they lie.
+class Units {
+ public:
+  Units(const RunState& state, const Attention& a) : cache_(*state.cache), layer_(a.layer) {
+    const int n = static_cast<int>(state.tokens.size());
+    newest_ = state.position + n - 1;
+    if (cache_.uses_aside(layer_, n)) {
+      base_ = cache_.aside_base(layer_, state.position);
+      in_cache_until_ = cache_.kind(layer_) == KvKind::kRing ? state.position - 1 : -1;
+    } else {
+      base_ = newest_ + 1;  // nothing lies aside
+      in_cache_until_ = newest_;
+    }
+  }
 
-  void add(const KvStore& store, int base, int newest) {
-    const int used = (std::min(store.capacity, newest + 1) + kKeyTile - 1) / kKeyTile;
-    sources[count++] = {&store, base, newest, used};
-    tiles += used;
+  static int of(int position) { return position / kUnitKeys; }
+
+  // The tiles of unit `u` that can hold keys; returns how many.
+  int tiles(int head, int u, KeyTile* out) const {
+    const int low = u * kUnitKeys, high = low + kUnitKeys - 1;
+    const bool aside = low >= base_;
+    const KvStore& store = aside ? cache_.aside(layer_) : cache_.layer(layer_);
+    const int first_slot = aside ? low - base_ : low % store.capacity;
+    const int keys = std::min({kUnitKeys, store.capacity - first_slot, newest_ - low + 1});
+    const int count = (keys + kKeyTile - 1) / kKeyTile;
+    for (int t = 0; t < count; ++t) {
+      out[t] = aside ? store.tile(head, first_slot / kKeyTile + t, base_, newest_ - base_, low, high)
+                     : store.tile(head, first_slot / kKeyTile + t, 0, in_cache_until_, low, high);
+    }
+    return count;
   }
-  KeyTile tile(int head, int t) const {
-    const Source& s = t < sources[0].tiles ? sources[0] : sources[1];
-    return s.store->tile(head, t < sources[0].tiles ? t : t - sources[0].tiles, s.base, s.newest);
-  }
+
+ private:
+  const KvCache& cache_;
+  const int layer_;
+  int newest_;          // position of the block's last key
+  int base_;            // units from this position on lie aside
+  int in_cache_until_;  // newest position in the cache itself
 };
 
-Keys visible_keys(const RunState& state, int layer) {
-  Keys keys;
-  const int n = static_cast<int>(state.tokens.size());
-  const KvStore& cache = state.cache->layer(layer);
-  if (state.cache->is_ring(layer) && n > 1) {
-    keys.add(cache, 0, state.position - 1);
-    keys.add(state.cache->fresh(layer), state.position, n - 1);
-  } else {
-    keys.add(cache, 0, state.position + n - 1);
-  }
-  return keys;
+const Attention& attention_of(const RunState& state, const Op& op) {
+  return std::get<Attention>(state.plan->steps[static_cast<size_t>(op.step)].op);
 }
+int first_seen(const Attention& a, int position) { return a.window > 0 ? std::max(0, position - a.window + 1) : 0; }
 
-int rows_at_once(const Attention& a) { return std::max(1, kAttendRows / (a.heads / a.kv_heads)); }
-bool split_by_keys(const Attention& a, int rows) { return rows <= std::min(kSplitRows, rows_at_once(a)); }
-
-struct Splits {
-  int count, tiles_each;
-};
-Splits splits_of(const Keys& keys) {
-  const int each = std::max(kLeastSplitTiles, (keys.tiles + kMostSplits - 1) / kMostSplits);
-  return {(keys.tiles + each - 1) / each, each};
+// Parts of a single query's attention: [head][unit][dim], highest, total.
+float* part_of(const RunState& state, const Attention& a, int head, int unit) {
+  return state.partials + (static_cast<size_t>(head) * most_units(a, state.context) + static_cast<size_t>(unit)) *
+                              static_cast<size_t>(a.head_dim + 2);
 }
 
 class Attender {
@@ -63,24 +66,22 @@ class Attender {
       : s_(state),
         node_(node),
         op_(node.ops[0]),
-        a_(std::get<Attention>(state.plan->steps[static_cast<size_t>(op_.step)].op)),
+        a_(attention_of(state, op_)),
         scratch_(scratch),
         group_(a_.heads / a_.kv_heads),
-        keys_(visible_keys(state, a_.layer)) {}
+        units_(state, a_) {}
 
-  const Keys& keys() const { return keys_; }
-
-  // Rows [first, first + count) of all query heads of one kv head, over key tiles [from, to).
-  void run(int kv_head, int first, int count, int from, int to, bool with_sinks) {
+  // Rows [first, first + count) of all query heads of one kv head, over all units they see, or over one of them.
+  void run(int kv_head, int first, int count, bool with_sinks, int only_unit = -1) {
     const int rows = count * group_, dim = a_.head_dim;
     for (int r = 0; r < rows; ++r) {
       const int row = first + r / group_, head = kv_head * group_ + r % group_;
       const float* q = s_.at<float>(op_.in[0], row, node_.logit_rows, scratch_) + head * dim;
-      float* to_q = scratch_.queries + static_cast<size_t>(r) * static_cast<size_t>(dim);
-      for (int d = 0; d < dim; ++d) to_q[d] = q[d] * a_.scale;
+      float* to = scratch_.queries + static_cast<size_t>(r) * static_cast<size_t>(dim);
+      for (int d = 0; d < dim; ++d) to[d] = q[d] * a_.scale;
       const int position = s_.position + s_.first_row(node_.logit_rows) + row;
       scratch_.last[r] = position;
-      scratch_.first[r] = a_.window > 0 ? std::max(0, position - a_.window + 1) : 0;
+      scratch_.first[r] = first_seen(a_, position);
       const bool sink = with_sinks && a_.sinks;
       scratch_.highest[r] = sink ? op_.numbers[static_cast<size_t>(head)] : kNothing;
       scratch_.total[r] = sink ? 1.0f : 0.0f;
@@ -89,40 +90,29 @@ class Attender {
 
     const QueryTile q{scratch_.queries, scratch_.first, scratch_.last, rows, dim, a_.softcap};
     const SoftmaxState softmax{scratch_.mixed, scratch_.highest, scratch_.total};
-    const int oldest = scratch_.first[0], newest = scratch_.last[rows - 1];
-    KeyTile tiles[kKeyTilesAtOnce];
-    int held = 0;
-    for (int t = from; t < to; ++t) {
-      tiles[held] = keys_.tile(kv_head, t);
-      const int32_t* p = tiles[held].positions;
-      const bool seen = std::any_of(p, p + kKeyTile, [&](int32_t x) { return x >= oldest && x <= newest; });
-      if (seen && ++held == kKeyTilesAtOnce) {
-        s_.kernels->attend(q, tiles, held, softmax, scratch_.scores);
-        held = 0;
-      }
+    const int from = only_unit >= 0 ? only_unit : Units::of(scratch_.first[0]);
+    const int to = only_unit >= 0 ? only_unit : Units::of(scratch_.last[rows - 1]);
+    for (int u = from; u <= to; ++u) {
+      KeyTile tiles[kUnitTiles];
+      s_.kernels->attend(q, tiles, units_.tiles(kv_head, u, tiles), softmax, scratch_.scores);
     }
-    if (held > 0) s_.kernels->attend(q, tiles, held, softmax, scratch_.scores);
   }
 
   void write_rows(int kv_head, int first, int count) {
     const int dim = a_.head_dim;
     for (int r = 0; r < count * group_; ++r) {
-      float* out = s_.at<float>(op_.out, first + r / group_, node_.logit_rows, scratch_) +
-                   (kv_head * group_ + r % group_) * dim;
+      float* out =
+          s_.at<float>(op_.out, first + r / group_, node_.logit_rows, scratch_) + (kv_head * group_ + r % group_) * dim;
       const float* mixed = scratch_.mixed + static_cast<size_t>(r) * static_cast<size_t>(dim);
       const float inverse = 1.0f / scratch_.total[r];
       for (int d = 0; d < dim; ++d) out[d] = mixed[d] * inverse;
     }
   }
 
-  // Part `split` of [row][head][split][dim + 2]: the mixture, its highest score, its total.
-  void write_parts(int kv_head, int rows, int split) {
+  void write_parts(int kv_head, int unit) {
     const int dim = a_.head_dim;
-    for (int r = 0; r < rows * group_; ++r) {
-      const int row = r / group_, head = kv_head * group_ + r % group_;
-      float* part = s_.partials + ((static_cast<size_t>(row) * static_cast<size_t>(a_.heads) +
-                                    static_cast<size_t>(head)) * kMostSplits + static_cast<size_t>(split)) *
-                                      static_cast<size_t>(dim + 2);
+    for (int r = 0; r < group_; ++r) {
+      float* part = part_of(s_, a_, kv_head * group_ + r, unit);
       std::copy_n(scratch_.mixed + static_cast<size_t>(r) * static_cast<size_t>(dim), dim, part);
       part[dim] = scratch_.highest[r];
       part[dim + 1] = scratch_.total[r];
@@ -138,53 +128,69 @@ class Attender {
   const Attention& a_;
   const Scratch& scratch_;
   const int group_;
-  const Keys keys_;
+  const Units units_;
 };
 
+// The units that the block's last token sees.
+struct Span {
+  int first, count;
+};
+Span seen_units(const RunState& state, const Attention& a) {
+  const int position = state.position + static_cast<int>(state.tokens.size()) - 1;
+  const int first = Units::of(first_seen(a, position));
+  return {first, Units::of(position) - first + 1};
+}
+
 }  // namespace
+
+size_t most_units(const Attention& a, int context) {
+  const int keys = a.window > 0 ? std::min(a.window, context) : context;
+  return static_cast<size_t>(keys / kUnitKeys + 2);
+}
 
 void run_attend(const RunState& state, const Node& node, Counter& counter, const Scratch& scratch) {
   Attender attender(state, node, scratch);
   const Attention& a = attender.attention();
   const int rows = state.rows(node.logit_rows), heads = a.kv_heads;
-  const bool by_keys = split_by_keys(a, rows);
-  const Splits splits = splits_of(attender.keys());
-  const int tile = rows_at_once(a);
-  const int each = by_keys ? splits.count : (rows + tile - 1) / tile;
-  for (int piece; (piece = counter.fetch_add(1, std::memory_order_relaxed)) < each * heads;) {
-    const int head = piece % heads;
-    if (by_keys) {
-      const int split = piece / heads, from = split * splits.tiles_each;
-      attender.run(head, 0, rows, from, std::min(from + splits.tiles_each, attender.keys().tiles), false);
-      attender.write_parts(head, rows, split);
-    } else {  // the last rows see the most keys: they go first, so that threads end together
-      const int first = (each - 1 - piece / heads) * tile, count = std::min(tile, rows - first);
-      attender.run(head, first, count, 0, attender.keys().tiles, true);
-      attender.write_rows(head, first, count);
+  const auto next = [&] { return counter.fetch_add(1, std::memory_order_relaxed); };
+  if (rows == 1) {
+    const Span units = seen_units(state, a);
+    for (int piece; (piece = next()) < units.count * heads;) {
+      const int head = piece % heads, unit = piece / heads;
+      attender.run(head, 0, 1, false, units.first + unit);
+      attender.write_parts(head, unit);
     }
+    return;
+  }
+  // Few rows a piece where there is little to share out; the last rows see the most keys and go first, so that threads
+  // end together.
+  const int most = std::max(1, kAttendRows / (a.heads / a.kv_heads));
+  const int tile = std::clamp(rows * heads / (4 * state.threads), 1, most);
+  const int pieces = (rows + tile - 1) / tile;
+  for (int piece; (piece = next()) < pieces * heads;) {
+    const int head = piece % heads;
+    const int first = (pieces - 1 - piece / heads) * tile, count = std::min(tile, rows - first);
+    attender.run(head, first, count, true);
+    attender.write_rows(head, first, count);
   }
 }
 
 void merge_row(const RunState& state, const Op& op, int row, const Scratch& scratch) {
-  const Attention& a = std::get<Attention>(state.plan->steps[static_cast<size_t>(op.step)].op);
+  if (state.rows(op.logit_rows) != 1) return;
+  const Attention& a = attention_of(state, op);
   const int dim = a.head_dim;
-  if (!split_by_keys(a, state.rows(op.logit_rows))) return;
-  const int splits = splits_of(visible_keys(state, a.layer)).count;
+  const Span units = seen_units(state, a);
   float* out = state.at<float>(op.out, row, op.logit_rows, scratch);
   for (int head = 0; head < a.heads; ++head, out += dim) {
-    const float* parts = state.partials + (static_cast<size_t>(row) * static_cast<size_t>(a.heads) +
-                                           static_cast<size_t>(head)) * kMostSplits * static_cast<size_t>(dim + 2);
-    const auto part = [&](int i) { return parts + static_cast<size_t>(i) * static_cast<size_t>(dim + 2); };
     float highest = a.sinks ? op.numbers[static_cast<size_t>(head)] : kNothing;
-    for (int i = 0; i < splits; ++i) highest = std::max(highest, part(i)[dim]);
-    float total = a.sinks ? std::exp(op.numbers[static_cast<size_t>(head)] - highest) : 0.0f;
+    float total = a.sinks ? 1.0f : 0.0f;
     std::fill_n(out, dim, 0.0f);
-    for (int i = 0; i < splits; ++i) {
-      const float factor = std::exp(part(i)[dim] - highest);
-      total += factor * part(i)[dim + 1];
-      state.kernels->axpy(factor, part(i), out, dim);
+    for (int u = 0; u < units.count; ++u) {
+      float* part = part_of(state, a, head, u);
+      state.kernels->merge({out, &highest, &total}, {part, part + dim, part + dim + 1}, dim);
     }
-    for (int d = 0; d < dim; ++d) out[d] /= total;
+    const float inverse = 1.0f / total;
+    for (int d = 0; d < dim; ++d) out[d] *= inverse;
   }
 }
 

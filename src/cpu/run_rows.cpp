@@ -95,22 +95,27 @@ class RowRunner {
   // A ring's oldest keys are still needed by the first tokens of a block, so a block's keys wait aside until all of it
   // has been attended to. A single token overwrites only the position that has just left its window.
   void store_kv(const Op& op, int row, int token) {
-    const int layer = std::get<Attention>(step(op).op).layer;
+    const int layer = std::get<Attention>(step(op).op).layer, count = static_cast<int>(s_.tokens.size());
     const KvStore& cache = s_.cache->layer(layer);
     const int position = s_.position + token;
-    if (s_.cache->is_ring(layer) && s_.tokens.size() > 1) {
-      s_.cache->fresh(layer).store(k_, token, in(op, 0, row), in(op, 1, row), scratch_.half);
-    } else {
-      cache.store(k_, position % cache.capacity, in(op, 0, row), in(op, 1, row), scratch_.half);
+    if (!s_.cache->uses_aside(layer, count)) {
+      return cache.store(k_, position % cache.capacity, in(op, 0, row), in(op, 1, row), scratch_.half);
     }
+    const KvStore& aside = s_.cache->aside(layer);
+    const int base = s_.cache->aside_base(layer, s_.position);
+    for (int p = s_.cache->aside_first(layer, s_.position) + token; p < s_.position; p += count) {
+      aside.copy_slot(p - base, cache, p % cache.capacity);  // each row brings its share of the older keys
+    }
+    aside.store(k_, position - base, in(op, 0, row), in(op, 1, row), scratch_.half);
   }
 
   void commit_kv(const Op& op, int token) {
-    const int layer = std::get<Attention>(step(op).op).layer;
+    const int layer = std::get<Attention>(step(op).op).layer, count = static_cast<int>(s_.tokens.size());
     const KvStore& cache = s_.cache->layer(layer);
-    const int count = static_cast<int>(s_.tokens.size());
-    if (!s_.cache->is_ring(layer) || count == 1 || token + cache.capacity < count) return;
-    cache.copy_slot((s_.position + token) % cache.capacity, s_.cache->fresh(layer), token);
+    if (!s_.cache->uses_aside(layer, count) || token + cache.capacity < count) return;
+    const int position = s_.position + token;
+    cache.copy_slot(position % cache.capacity, s_.cache->aside(layer),
+                    position - s_.cache->aside_base(layer, s_.position));
   }
 
   // The k highest scores, the lower number first where they are equal, and the softmax over them.

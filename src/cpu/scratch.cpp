@@ -62,7 +62,7 @@ Scratch lay_out(const Program& program, const Plan& plan, int block, Pieces& pie
   scratch.local = pieces.take<std::byte>(program.local_bytes);
   scratch.queries = pieces.take<float>(rows * s.dim);
   scratch.mixed = pieces.take<float>(rows * s.dim);
-  scratch.scores = pieces.take<float>(rows * (kKeyTile * kKeyTilesAtOnce + 1));
+  scratch.scores = pieces.take<float>(rows * kAttendScratch);
   scratch.highest = pieces.take<float>(rows);
   scratch.total = pieces.take<float>(rows);
   scratch.first = pieces.take<int32_t>(rows);
@@ -86,13 +86,13 @@ Scratch make_scratch(const Program& program, const Plan& plan, int block, std::b
   return lay_out(program, plan, block, pieces);
 }
 
-size_t partial_floats(const Plan& plan) {
+size_t partial_floats(const Plan& plan, int context) {
   size_t most = 0;
   for (const Step& step : plan.steps) {
     const auto* op = std::get_if<Attention>(&step.op);
     if (!op) continue;
-    most = std::max(most, static_cast<size_t>(kSplitRows) * static_cast<size_t>(op->heads) * kMostSplits *
-                              static_cast<size_t>(op->head_dim + 2));
+    most = std::max(most,
+                    static_cast<size_t>(op->heads) * most_units(*op, context) * static_cast<size_t>(op->head_dim + 2));
   }
   return most;
 }

@@ -21,9 +21,7 @@ inline Vf load(const float* p) { return _mm256_loadu_ps(p); }
 inline Vf load_n(const float* p, int n) { return _mm256_maskload_ps(p, low_lanes(n)); }  // 0 ≤ n ≤ 8, rest zero
 inline void store(float* p, Vf a) { _mm256_storeu_ps(p, a); }
 inline void store_n(float* p, Vf a, int n) { _mm256_maskstore_ps(p, low_lanes(n), a); }
-inline Vf load_f16(const uint16_t* p) {
-  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-}
+inline Vf load_f16(const uint16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 inline Vf load_f16_n(const uint16_t* p, int n) {
   alignas(16) uint16_t part[8] = {};
   for (int i = 0; i < n; ++i) part[i] = p[i];

@@ -128,9 +128,8 @@ inline Vf round(const Vf& a) {
   return each([&](int i) { return round_one(a.v[i]); });
 }
 inline Vf times_pow2(const Vf& a, const Vf& whole) {  // a · 2^whole for −126 ≤ whole ≤ 127
-  return each([&](int i) {
-    return a.v[i] * from_bits(static_cast<uint32_t>(static_cast<int32_t>(whole.v[i]) + 127) << 23);
-  });
+  return each(
+      [&](int i) { return a.v[i] * from_bits(static_cast<uint32_t>(static_cast<int32_t>(whole.v[i]) + 127) << 23); });
 }
 
 // Lanes whose position lies in [low, high].

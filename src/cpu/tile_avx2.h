@@ -6,8 +6,7 @@
 namespace doppler::cpu::avx2 {
 namespace {
 
-constexpr int kTileDepth = 512;       // columns of a quantised tile
-constexpr int kFloatTileDepth = 128;  // columns of a tile of floats
+constexpr int kTileDepth = 512;  // columns
 constexpr int kQuarter = kTileRows / 4;
 
 struct alignas(64) QuantTile {
@@ -15,10 +14,7 @@ struct alignas(64) QuantTile {
   float scale[kTileDepth / kGroup * 2][kTileRows];  // by groups of 32, or of 16 in a centred tile
   float min[kTileDepth / kGroup][kTileRows];
 };
-struct alignas(64) FloatTile {
-  float w[kFloatTileDepth][kTileRows];
-};
-static_assert(sizeof(QuantTile) <= kTileBytes && sizeof(FloatTile) <= kTileBytes);
+static_assert(sizeof(QuantTile) <= kTileBytes);
 
 // 8 vectors of 8 dwords, transposed in place.
 inline void transpose8(__m256i* v) {

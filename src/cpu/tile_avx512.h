@@ -9,19 +9,15 @@
 namespace doppler::cpu::avx512 {
 namespace {
 
-constexpr int kTileDepth = 512;       // columns of a quantised tile: with its scales it leaves room in a 32 KiB L1
-constexpr int kFloatTileDepth = 128;  // columns of a tile of floats
+constexpr int kTileDepth = 512;  // columns: with its scales a tile leaves room in a 32 KiB L1
 constexpr int kHalfRows = kTileRows / 2;
 
 struct alignas(64) QuantTile {
-  uint8_t q[kTileDepth / 4][2][64];              // [four columns][half][row][column]
+  uint8_t q[kTileDepth / 4][2][64];                 // [four columns][half][row][column]
   float scale[kTileDepth / kGroup * 2][kTileRows];  // by groups of 32, or of 16 in a centred tile
   float min[kTileDepth / kGroup][kTileRows];
 };
-struct alignas(64) FloatTile {
-  float w[kFloatTileDepth][kTileRows];
-};
-static_assert(sizeof(QuantTile) <= kTileBytes && sizeof(FloatTile) <= kTileBytes);
+static_assert(sizeof(QuantTile) <= kTileBytes);
 
 // 16 vectors of 16 dwords, transposed in place.
 inline void transpose16(__m512i* v) {

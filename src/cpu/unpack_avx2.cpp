@@ -32,44 +32,7 @@ inline void place_numbers(float (*out)[kTileRows], int quarter, int count, Funct
   for (int i = 0; i < count; ++i) _mm256_store_ps(out[i] + quarter * kQuarter, _mm256_castsi256_ps(v[i]));
 }
 
-template <class Load>
-inline void unpack_floats(const Rows& rows, int k, int k0, int depth, void* to, Load&& weights) {
-  FloatTile* tile = static_cast<FloatTile*>(to);
-  for (int c = 0; c < depth; c += 8) {
-    const int left = k - (k0 + c) < depth - c ? k - (k0 + c) : depth - c;
-    const int n = left < 8 ? left : 8;
-    for (int quarter = 0; quarter < 4; ++quarter) {
-      place_numbers(tile->w + c, quarter, n, [&](int r) { return weights(rows[r], k0 + c, n); });
-    }
-  }
-}
-
-inline Vf load_bf16(const uint8_t* p, int n) {
-  uint16_t part[8] = {};
-  __builtin_memcpy(part, p, static_cast<size_t>(n) * 2);
-  const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(part)));
-  return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
-}
-
 }  // namespace
-
-void unpack_f32(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile) {
-  unpack_floats({static_cast<const uint8_t*>(weights), stride, rows}, k, k0, depth, tile,
-                [](const uint8_t* row, int c, int n) { return load_n(reinterpret_cast<const float*>(row) + c, n); });
-}
-
-void unpack_f16(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile) {
-  unpack_floats({static_cast<const uint8_t*>(weights), stride, rows}, k, k0, depth, tile,
-                [](const uint8_t* row, int c, int n) {
-                  const uint16_t* p = reinterpret_cast<const uint16_t*>(row) + c;
-                  return n == 8 ? load_f16(p) : load_f16_n(p, n);
-                });
-}
-
-void unpack_bf16(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile) {
-  unpack_floats({static_cast<const uint8_t*>(weights), stride, rows}, k, k0, depth, tile,
-                [](const uint8_t* row, int c, int n) { return load_bf16(row + 2 * c, n); });
-}
 
 void unpack_q4_k(const void* weights, size_t stride, int rows, int /*k*/, int k0, int depth, void* to) {
   QuantTile* tile = static_cast<QuantTile*>(to);

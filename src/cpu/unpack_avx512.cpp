@@ -2,13 +2,10 @@
 // Weight rows into tiles. Rows past the last are the last again: their results are never read.
 #include "cpu/formats_avx512.h"
 #include "cpu/k_blocks_avx512.h"
-#include "cpu/simd_avx512.h"
 #include "cpu/tile_avx512.h"
 
 namespace doppler::cpu::avx512 {
 namespace {
-
-constexpr size_t kQ8Bytes = 34;
 
 struct Rows {
   const uint8_t* base;
@@ -35,45 +32,7 @@ inline void transposed(__m512* out, int half, Function&& numbers) {
   for (int i = 0; i < 16; ++i) out[i] = _mm512_castsi512_ps(v[i]);
 }
 
-// Tiles of floats: Load(row, column) gives 16 weights, LoadPart(row, column, n) the n of them that exist.
-template <class Load, class LoadPart>
-inline void unpack_floats(const Rows& rows, int k, int k0, int depth, void* to, Load&& whole, LoadPart&& part) {
-  FloatTile* tile = static_cast<FloatTile*>(to);
-  for (int c = 0; c < depth; c += 16) {
-    const int left = k - (k0 + c) < depth - c ? k - (k0 + c) : depth - c;
-    for (int half = 0; half < 2; ++half) {
-      __m512 v[16];
-      transposed(v, half, [&](int r) { return left >= 16 ? whole(rows[r], k0 + c) : part(rows[r], k0 + c, left); });
-      for (int i = 0; i < 16 && i < left; ++i) _mm512_store_ps(tile->w[c + i] + half * kHalfRows, v[i]);
-    }
-  }
-}
-
-inline __m512 bf16_to_f32(__m256i raw) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(raw), 16)); }
-
 }  // namespace
-
-void unpack_f32(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile) {
-  unpack_floats({static_cast<const uint8_t*>(weights), stride, rows}, k, k0, depth, tile,
-                [](const uint8_t* row, int c) { return load(reinterpret_cast<const float*>(row) + c); },
-                [](const uint8_t* row, int c, int n) { return load_n(reinterpret_cast<const float*>(row) + c, n); });
-}
-
-void unpack_f16(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile) {
-  unpack_floats({static_cast<const uint8_t*>(weights), stride, rows}, k, k0, depth, tile,
-                [](const uint8_t* row, int c) { return load_f16(reinterpret_cast<const uint16_t*>(row) + c); },
-                [](const uint8_t* row, int c, int n) {
-                  return load_f16_n(reinterpret_cast<const uint16_t*>(row) + c, n);
-                });
-}
-
-void unpack_bf16(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile) {
-  unpack_floats({static_cast<const uint8_t*>(weights), stride, rows}, k, k0, depth, tile,
-                [](const uint8_t* row, int c) { return bf16_to_f32(load32(row + 2 * c)); },
-                [](const uint8_t* row, int c, int n) {
-                  return bf16_to_f32(_mm256_maskz_loadu_epi16(low_lanes(n), row + 2 * c));
-                });
-}
 
 void unpack_q4_k(const void* weights, size_t stride, int rows, int /*k*/, int k0, int depth, void* to) {
   QuantTile* tile = static_cast<QuantTile*>(to);
@@ -118,13 +77,7 @@ void unpack_q6_k(const void* weights, size_t stride, int rows, int /*k*/, int k0
         });
       }
       __m512 scales[16];
-      transposed(scales, half, [&](int r) {
-        const uint8_t* block = all[r] + at;
-        uint16_t d;
-        __builtin_memcpy(&d, block + 208, 2);
-        const __m512i sc = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 192)));
-        return _mm512_mul_ps(_mm512_cvtepi32_ps(sc), _mm512_cvtph_ps(_mm256_set1_epi16(static_cast<short>(d))));
-      });
+      transposed(scales, half, [&](int r) { return q6_scales(all[r] + at); });
       for (int g = 0; g < 16; ++g) _mm512_store_ps(tile->scale[b * 16 + g] + half * kHalfRows, scales[g]);
     }
   }

@@ -58,19 +58,19 @@ void check(const Kernels& k, int dim, int heads, int n, int first, int window, i
     sum.push_back(sinks ? 1.0f : 0.0f);
   }
   const QueryTile q{scaled.data(), from.data(), to.data(), rows, dim, softcap};
-  std::vector<float> scratch(static_cast<size_t>(rows) * 65);
+  std::vector<float> scratch(static_cast<size_t>(rows) * kAttendScratch);
   const int tiles = (std::min(capacity, total) + kKeyTile - 1) / kKeyTile;
   for (int t = 0; t < tiles;) {
-    KeyTile some[kKeyTilesAtOnce];
-    const int count = std::min(1 + static_cast<int>(seed + static_cast<uint64_t>(t)) % kKeyTilesAtOnce, tiles - t);
-    for (int i = 0; i < count; ++i) some[i] = store.tile(0, t + i, 0, total - 1);
+    KeyTile some[kUnitTiles];
+    const int count = std::min(1 + static_cast<int>(seed + static_cast<uint64_t>(t)) % kUnitTiles, tiles - t);
+    for (int i = 0; i < count; ++i) some[i] = store.tile(0, t + i, 0, total - 1, 0, total);
     k.attend(q, some, count, {mixed.data(), highest.data(), sum.data()}, scratch.data());
     t += count;
   }
   for (int r = 0; r < rows; ++r) {
     for (int d = 0; d < dim; ++d) {
       const size_t i = static_cast<size_t>(r * dim + d);
-      ASSERT_NEAR(mixed[i] / sum[static_cast<size_t>(r)], expected[i], 1e-5)
+      ASSERT_NEAR(mixed[i] / sum[static_cast<size_t>(r)], expected[i], 3e-5)
           << "dim " << dim << " heads " << heads << " n " << n << " first " << first << " window " << window << " row "
           << r << " column " << d;
     }
@@ -126,9 +126,9 @@ TEST(KvCache, AWindowedLayerNeverTakesMoreThanItsWindow) {
   c.layers = {{5, 0}, {0, 0}, {100, 0}};
   const KvCache cache(build_plan(c), 40, 16);
   EXPECT_EQ(cache.bytes(), (5 + 40 + 40) * 2 * 12 * sizeof(uint16_t));
-  EXPECT_TRUE(cache.is_ring(0));
-  EXPECT_FALSE(cache.is_ring(1));
-  EXPECT_FALSE(cache.is_ring(2));
+  EXPECT_EQ(cache.kind(0), KvKind::kOddRing);
+  EXPECT_EQ(cache.kind(1), KvKind::kWhole);
+  EXPECT_EQ(cache.kind(2), KvKind::kWhole);
 }
 
 std::string isa_name(const ::testing::TestParamInfo<const Kernels*>& info) { return info.param->name; }

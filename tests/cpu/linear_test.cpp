@@ -174,7 +174,8 @@ TEST_P(LinearTest, ExtremeQuantsDoNotOverflow) {
       for (int r = 0; r < 8; ++r) {
         const Sum expected = product(decoded.data() + r * 512, x.data(), 512);
         EXPECT_NEAR(out[r], expected.value, 1e-5 * expected.size) << name_of(type);
-        for (int t = 0; t < 9; ++t) EXPECT_NEAR(c[static_cast<size_t>(t * kTileRows + r)], expected.value, 1e-5 * expected.size);
+        for (int t = 0; t < 9; ++t)
+          EXPECT_NEAR(c[static_cast<size_t>(t * kTileRows + r)], expected.value, 1e-5 * expected.size);
       }
     }
   }

@@ -54,7 +54,8 @@ TEST_P(ProgramTest, NothingIsReadBeforeItIsWritten) {
     for (const Node& node : program.nodes) {
       if (node.kind == NodeKind::kRows) {
         for (const Op& op : node.ops) {
-          for (const int s : op.in) EXPECT_TRUE(written[static_cast<size_t>(s)]) << program.slots[static_cast<size_t>(s)].name;
+          for (const int s : op.in)
+            EXPECT_TRUE(written[static_cast<size_t>(s)]) << program.slots[static_cast<size_t>(s)].name;
           if (op.out >= 0) written[static_cast<size_t>(op.out)] = true;
         }
         continue;

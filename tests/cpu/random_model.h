@@ -23,9 +23,8 @@ struct RandomModel {
         if (weights.find(use.slot)) continue;
         const bool matrix = use.shape.size() > 1 && !use.slot.ends_with("bias") && !use.slot.ends_with("router");
         const bool norm = use.slot.ends_with("norm");
-        const float sigma = matrix || use.slot.ends_with("router")
-                                ? 1.5f / std::sqrt(static_cast<float>(use.shape.back()))
-                                : 0.3f;
+        const float sigma =
+            matrix || use.slot.ends_with("router") ? 1.5f / std::sqrt(static_cast<float>(use.shape.back())) : 0.3f;
         OwnedTensor& t = owned_.emplace_back(use.slot, matrix ? type : DType::kF32, use.shape, random, sigma);
         if (norm && config.norm_offset == 0) {  // around 1, not around 0
           for (int64_t i = 0; i < t.tensor.cols(); ++i) {

@@ -23,7 +23,7 @@ class Random {
   }
   int below(int n) { return static_cast<int>(next() % static_cast<uint64_t>(n)); }
   float uniform() { return static_cast<float>(next() >> 40) * 0x1p-24f; }  // [0, 1)
-  float bell() {  // about normal, sigma 1
+  float bell() {                                                           // about normal, sigma 1
     float sum = 0;
     for (int i = 0; i < 6; ++i) sum += uniform();
     return (sum - 3) * 1.414f;

@@ -1,0 +1,134 @@
+#if defined(__x86_64__)
+// Rows of Q4_K, Q6_K and Q8_0 times one row of int8 activations: the loops that decode spends its time in. Weights are
+// read strictly in the order they lie in memory, which is what the hardware's prefetchers follow.
+#include "cpu/formats_avx512.h"
+#include "cpu/k_blocks_avx512.h"
+#include "cpu/terms_avx512.h"
+
+namespace doppler::cpu::avx512 {
+namespace {
+
+inline __m512i dot(__m512i unsigned_w, const int8_t* x) {
+  return _mm512_dpbusd_epi32(_mm512_setzero_si512(), unsigned_w, _mm512_load_si512(x));
+}
+
+// scale · (d · Σ q·x) − min · (d · Σ x) of eight groups of 32.
+inline void store_min_terms(__m256i sums, __m256 scale, __m256 min, const ActBlock* a, float* to) {
+  const __m256 products = _mm256_mul_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(sums), _mm256_load_ps(a->d)), scale);
+  _mm256_store_ps(to, _mm256_fnmadd_ps(min, _mm256_load_ps(a->ds), products));
+}
+
+// A block's eight groups of 32: bytes 16+32c+i hold group 2c in the low nibbles and 2c+1 in the high ones, so one
+// 64-byte load has groups 0 and 2 below, 1 and 3 above.
+struct Q4 {
+  static constexpr int kTerms = 8;
+  static void terms(const uint8_t* row, int /*k*/, int first, int blocks, const ActBlock* a, float* to) {
+    const __m512i nibble = _mm512_set1_epi8(15);
+    const uint8_t* w = row + static_cast<size_t>(first) * kQ4Bytes;
+    for (int i = 0; i < blocks; i += 4) {
+      const int some = blocks - i < 4 ? blocks - i : 4;
+      const Q4Headers headers(w, kQ4Bytes, some);
+      for (int j = 0; j < some; ++j, w += kQ4Bytes, ++a, to += kTerms) {
+        const __m512 numbers = headers.of(j);
+        const __m512i q0 = _mm512_loadu_si512(w + 16), q1 = _mm512_loadu_si512(w + 80);
+        const __m256i sums = sum_groups(dot(_mm512_and_si512(q0, nibble), a->q),
+                                        dot(_mm512_and_si512(_mm512_srli_epi16(q0, 4), nibble), a->q + 64),
+                                        dot(_mm512_and_si512(q1, nibble), a->q + 128),
+                                        dot(_mm512_and_si512(_mm512_srli_epi16(q1, 4), nibble), a->q + 192));
+        store_min_terms(sums, _mm512_castps512_ps256(numbers), _mm512_extractf32x8_ps(numbers, 1), a, to);
+      }
+    }
+  }
+};
+
+// Groups of 16 with a zero point of 32. In each half block, 32 bytes of ql hold groups of 32 number 0 (low nibbles) and
+// 2 (high), the next 32 bytes numbers 1 and 3; the upper two bits of all four lie in 32 bytes of qh.
+struct Q6 {
+  static constexpr int kTerms = 16;
+  static void terms(const uint8_t* row, int /*k*/, int first, int blocks, const ActBlock* a, float* to) {
+    const __m512i nibble = _mm512_set1_epi8(15), upper = _mm512_set1_epi8(0x30);
+    const __m512i shift = join(_mm256_setzero_si256(), _mm256_set1_epi16(4));
+    const __m512i control02 = qh_controls(qh_control(0), qh_control(4));
+    const __m512i control13 = qh_controls(qh_control(2), qh_control(6));
+    const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    // From [lane of 128][vector] to the order of the columns.
+    const __m512i order = _mm512_setr_epi32(0, 4, 1, 5, 8, 12, 9, 13, 2, 6, 3, 7, 10, 14, 11, 15);
+    const uint8_t* w = row + static_cast<size_t>(first) * kQ6Bytes;
+    for (int i = 0; i < blocks; ++i, w += kQ6Bytes, ++a, to += kTerms) {
+      __m512i p[4];
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        const __m512i qh = _mm512_broadcast_i64x4(load32(w + 128 + 32 * half));
+        const __m512i ql02 = _mm512_broadcast_i64x4(load32(w + 64 * half));
+        const __m512i ql13 = _mm512_broadcast_i64x4(load32(w + 64 * half + 32));
+        const __m512i q02 = _mm512_ternarylogic_epi32(_mm512_multishift_epi64_epi8(control02, qh), upper,
+                                                      _mm512_and_si512(_mm512_srlv_epi16(ql02, shift), nibble), 0xea);
+        const __m512i q13 = _mm512_ternarylogic_epi32(_mm512_multishift_epi64_epi8(control13, qh), upper,
+                                                      _mm512_and_si512(_mm512_srlv_epi16(ql13, shift), nibble), 0xea);
+        p[2 * half] = dot(q02, a->q + 128 * half);
+        p[2 * half + 1] = dot(q13, a->q + 128 * half + 64);
+      }
+      const __m512i x = _mm512_add_epi32(_mm512_unpacklo_epi32(p[0], p[1]), _mm512_unpackhi_epi32(p[0], p[1]));
+      const __m512i y = _mm512_add_epi32(_mm512_unpacklo_epi32(p[2], p[3]), _mm512_unpackhi_epi32(p[2], p[3]));
+      const __m512i z = _mm512_add_epi32(_mm512_unpacklo_epi64(x, y), _mm512_unpackhi_epi64(x, y));
+      const __m512i zero_point = _mm512_slli_epi32(_mm512_load_si512(a->s16), 5);
+      const __m512i sums = _mm512_sub_epi32(_mm512_permutexvar_epi32(order, z), zero_point);
+
+      const __m512 d = _mm512_permutexvar_ps(twice, _mm512_load_ps(a->d));
+      _mm512_storeu_ps(to, _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sums), d), q6_scales(w)));
+    }
+  }
+};
+
+// int8 as uint8 with an offset of 128, which is a minimum of 128 · scale.
+struct Q8 {
+  static constexpr int kTerms = 8;
+
+  static void eight(const uint8_t* w, const ActBlock* a, float* to) {
+    const __m512i flip = _mm512_set1_epi8(-128);
+    const auto pair = [&](int g) {
+      const uint8_t* p = w + static_cast<size_t>(g) * kQ8Bytes + 2;
+      return _mm512_xor_si512(join(load32(p), load32(p + 2 * kQ8Bytes)), flip);
+    };
+    const __m256i sums =
+        sum_groups(dot(pair(0), a->q), dot(pair(1), a->q + 64), dot(pair(4), a->q + 128), dot(pair(5), a->q + 192));
+    alignas(16) uint16_t d[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) __builtin_memcpy(d + i, w + static_cast<size_t>(i) * kQ8Bytes, 2);
+    const __m256 scale = _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(d)));
+    store_min_terms(sums, scale, _mm256_mul_ps(scale, _mm256_set1_ps(128.0f)), a, to);
+  }
+
+  static void terms(const uint8_t* row, int k, int first, int blocks, const ActBlock* a, float* to) {
+    constexpr int kUnits = kBlock / 32;
+    const int units = (k + 31) / 32;
+    for (int b = first; b < first + blocks; ++b, ++a, to += kTerms) {
+      const uint8_t* w = row + static_cast<size_t>(b) * kUnits * kQ8Bytes;
+      const int here = units - b * kUnits;
+      if (here >= kUnits) {
+        eight(w, a, to);
+      } else {  // what is left of a row, with zeros behind it
+        uint8_t rest[kUnits * kQ8Bytes] = {};
+        __builtin_memcpy(rest, w, static_cast<size_t>(here) * kQ8Bytes);
+        eight(rest, a, to);
+      }
+    }
+  }
+};
+
+}  // namespace
+
+void dot_q4_k(const void* weights, size_t stride, int rows, const void* x, int k, float* out) {
+  dot_by_terms<Q4>(weights, stride, rows, static_cast<const ActBlock*>(x), k, out);
+}
+
+void dot_q6_k(const void* weights, size_t stride, int rows, const void* x, int k, float* out) {
+  dot_by_terms<Q6>(weights, stride, rows, static_cast<const ActBlock*>(x), k, out);
+}
+
+void dot_q8_0(const void* weights, size_t stride, int rows, const void* x, int k, float* out) {
+  dot_by_terms<Q8>(weights, stride, rows, static_cast<const ActBlock*>(x), k, out);
+}
+
+}  // namespace doppler::cpu::avx512
+#endif
