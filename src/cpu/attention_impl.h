@@ -1,5 +1,9 @@
 // One pass of flash attention: a unit of keys against a tile of query rows, with the softmax kept running so that no
-// score outlives the pass. Written once over the vector of the including file (needs row_ops_impl.h).
+// score outlives the pass. Written once over the vector of the including file.
+#pragma once
+
+#include "cpu/row_ops_impl.h"
+
 namespace doppler::cpu::DOPPLER_ISA {
 namespace {
 

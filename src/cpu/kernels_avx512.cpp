@@ -6,7 +6,6 @@
 
 #define DOPPLER_ISA avx512
 #include "cpu/attention_impl.h"
-#include "cpu/row_ops_impl.h"
 
 namespace doppler::cpu {
 namespace avx512 {

@@ -5,7 +5,6 @@
 
 #define DOPPLER_ISA portable
 #include "cpu/attention_impl.h"
-#include "cpu/row_ops_impl.h"
 
 namespace doppler::cpu {
 namespace portable {

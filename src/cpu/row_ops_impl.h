@@ -1,5 +1,7 @@
 // The operations on one row of activations, written once over the vector of the including file (simd_*.h), which
 // must say DOPPLER_ISA.
+#pragma once
+
 namespace doppler::cpu::DOPPLER_ISA {
 namespace {
 
