@@ -33,7 +33,7 @@ bool is_iterable(const Value& value) {
 }
 
 Cursor::Cursor(Runtime& rt, Value source) : rt_(&rt), source_(std::move(source)) {
-  if (!is_iterable(source_)) rt.error("a " + std::string(type_name(source_)) + " cannot be iterated over");
+  if (!is_iterable(source_)) rt.error(a_type(source_) + " cannot be iterated over");
   if (source_.is(Kind::kLoop)) rt.unsupported("iterating over 'loop'");
 }
 
@@ -115,9 +115,9 @@ std::optional<int64_t> try_length(const Value& value) {
 }
 
 int64_t length(Runtime& rt, const Value& value) {
-  if (value.is_string()) rt.work(value.text().size());
+  if (value.is_string() && value.as<StringObject>().length < 0) rt.characters(value.text().size());
   const std::optional<int64_t> n = try_length(value);
-  if (!n) rt.error("a " + std::string(type_name(value)) + " has no length");
+  if (!n) rt.error(a_type(value) + " has no length");
   return *n;
 }
 
@@ -148,6 +148,13 @@ std::string object_name(const Value& value) {
   return std::string(type_name(value)) + " object";
 }
 
+// Byte offset of character `at` of a string of n characters.
+size_t byte_of(Runtime& rt, const std::string& s, int64_t n, int64_t at) {
+  if (static_cast<int64_t>(s.size()) == n) return static_cast<size_t>(at);  // all ASCII
+  rt.characters(static_cast<uint64_t>(at));
+  return text::offset(s, at);
+}
+
 // object[key] as Python does it, or nothing where that fails.
 std::optional<Value> python_item(Runtime& rt, const Value& object, const Value& key) {
   if (object.is(Kind::kDict)) {
@@ -166,8 +173,7 @@ std::optional<Value> python_item(Runtime& rt, const Value& object, const Value& 
     return Value::integer(object.as<RangeObject>().start + at * object.as<RangeObject>().step);
   }
   const std::string& s = object.text();
-  const bool ascii = static_cast<int64_t>(s.size()) == n;
-  const size_t begin = ascii ? static_cast<size_t>(at) : text::offset(s, at);
+  const size_t begin = byte_of(rt, s, n, at);
   size_t end = begin;
   text::decode(s, end);
   return rt.string(s.substr(begin, end - begin), object.is_markup());
@@ -234,9 +240,10 @@ SliceBounds slice_bounds(Runtime& rt, int64_t length, const Value& start, const 
 Value get_slice(Runtime& rt, const Value& object, const Value& start, const Value& stop, const Value& step) {
   if (object.is_undefined()) rt.use_of(object);
   if (!object.is_string() && !object.is_sequence() && !object.is(Kind::kRange)) {
-    rt.error("a " + std::string(type_name(object)) + " cannot be sliced");
+    rt.error(a_type(object) + " cannot be sliced");
   }
-  const SliceBounds bounds = slice_bounds(rt, length(rt, object), start, stop, step);
+  const int64_t n = length(rt, object);
+  const SliceBounds bounds = slice_bounds(rt, n, start, stop, step);
   if (object.is(Kind::kRange)) {
     const RangeObject& range = object.as<RangeObject>();
     RangeObject* part = rt.heap.make<RangeObject>(0);
@@ -259,12 +266,11 @@ Value get_slice(Runtime& rt, const Value& object, const Value& start, const Valu
     return out.finish(object.kind());
   }
   const std::string& s = object.text();
-  rt.work(s.size());
   if (bounds.step == 1) {
-    const size_t begin = text::offset(s, bounds.start);
-    const size_t bytes = text::offset(std::string_view(s).substr(begin), bounds.count);
-    return rt.string(s.substr(begin, bytes), object.is_markup());
+    const size_t begin = byte_of(rt, s, n, bounds.start), end = byte_of(rt, s, n, bounds.start + bounds.count);
+    return rt.string(s.substr(begin, end - begin), object.is_markup());
   }
+  rt.characters(s.size());
   std::vector<uint32_t> offsets;  // of every character
   const uint64_t needed = s.size() * sizeof(uint32_t);
   rt.heap.charge(needed);

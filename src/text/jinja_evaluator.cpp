@@ -180,6 +180,7 @@ Value Evaluator::evaluate_test(const Expr& expr, const Value& scope) {
 }
 
 Value Evaluator::call(const Value& function, Arguments& arguments) {
+  const Runtime::Nest nest(rt_);  // a call takes more of the stack than other expressions
   switch (function.kind()) {
     case Kind::kFunction: {
       const FunctionObject& f = function.as<FunctionObject>();
@@ -188,7 +189,7 @@ Value Evaluator::call(const Value& function, Arguments& arguments) {
     case Kind::kMacro: return call_macro(function, arguments);
     case Kind::kLoop: return call_loop(function, arguments);
     case Kind::kUndefined: rt_.use_of(function);
-    default: rt_.error("a " + std::string(type_name(function)) + " cannot be called");
+    default: rt_.error(a_type(function) + " cannot be called");
   }
 }
 

@@ -47,7 +47,7 @@ Value AttributePath::of(Runtime& rt, Value item, const Value& otherwise) const {
 
 Value ignore_case(Runtime& rt, const Value& value) {
   if (!value.is_string()) return value;
-  rt.work(value.text().size());
+  rt.characters(value.text().size());
   return rt.string(text::lower(value.text()));
 }
 
@@ -133,7 +133,7 @@ Value unique(Runtime& rt, const Value& value, const Arguments& arguments) {
     for (Value item; cursor->next(item);) {
       const Value found = path.of(rt, item);
       const Value key = exact ? found : ignore_case(rt, found);
-      if (!is_hashable(rt, key)) rt.error("a " + std::string(type_name(key)) + " cannot be told apart by unique");
+      if (!is_hashable(rt, key)) rt.error(a_type(key) + " cannot be told apart by unique");
       const std::vector<Value>& keys = seen->items();
       if (std::any_of(keys.begin(), keys.end(), [&](const Value& other) { return equal(rt, other, key); })) continue;
       seen->add(key);

@@ -29,7 +29,7 @@ Value last(Runtime& rt, const Value& value, const Arguments& arguments) {
     return item.is_undefined() && !truth(value) ? rt.undefined("there is no last item: the sequence is empty") : item;
   }
   const std::optional<Value> reversed = try_reversed(rt, value);
-  if (!reversed) rt.error("a " + std::string(type_name(value)) + " has no last item; add |list before |last");
+  if (!reversed) rt.error(a_type(value) + " has no last item; add |list before |last");
   return reversed->items().empty() ? rt.undefined("there is no last item: the sequence is empty")
                                    : reversed->items().front();
 }

@@ -16,7 +16,7 @@ template <std::string (*F)(std::string_view)>
 Value mapped(Runtime& rt, const Value& value, const Arguments& arguments) {
   bind(rt, arguments, "the filter", {}, 0);
   const Value text = to_string(rt, value);
-  rt.work(text.text().size());
+  rt.characters(text.text().size());
   return rt.string(F(text.text()), text.is_markup());
 }
 
@@ -43,14 +43,7 @@ std::string title_of(std::string_view s) {
 
 Value trim(Runtime& rt, const Value& value, const Arguments& arguments) {
   const Value chars = bind(rt, arguments, "trim", {"chars"}, 0)[0];
-  const Value text = to_string(rt, value);
-  rt.work(text.text().size());
-  if (chars.is_missing() || chars.is_none()) {
-    return rt.string(std::string(text::strip(text.text(), true, true)), text.is_markup());
-  }
-  const std::string& set = need_text(rt, chars, "what trim takes away");
-  rt.work(text.text().size() * set.size() / 8);
-  return rt.string(std::string(text::strip(text.text(), set, true, true)), text.is_markup());
+  return strip_text(rt, to_string(rt, value), chars, true, true);
 }
 
 Value replace(Runtime& rt, const Value& value, const Arguments& arguments) {
@@ -96,6 +89,7 @@ Value indent(Runtime& rt, const Value& value, const Arguments& arguments) {
   const bool blank = truth_or(args[2], false);
   TextBuilder out(rt);
   if (truth_or(args[1], false)) out.repeat(unit, width);
+  rt.characters(s.size());
   const std::string with_newline = s + "\n";  // so that a last line break starts a line of its own
   LineReader lines(with_newline);
   bool first = true;
@@ -133,7 +127,7 @@ Value truncate(Runtime& rt, const Value& value, const Arguments& arguments) {
 Value wordcount(Runtime& rt, const Value& value, const Arguments& arguments) {
   bind(rt, arguments, "wordcount", {}, 0);
   const std::string s = to_text(rt, value);
-  rt.work(s.size());
+  rt.characters(s.size());
   int64_t words = 0;
   bool within = false;
   for (size_t at = 0; at < s.size();) {

@@ -191,7 +191,7 @@ class BraceFormat {
   }
 
   [[noreturn]] void wrong_style(const Value& value, const std::string& spec) {
-    rt_.error("the style '" + spec + "' of a format string does not fit a " + std::string(type_name(value)));
+    rt_.error("the style '" + spec + "' of a format string does not fit " + a_type(value));
   }
 
   Runtime& rt_;

@@ -64,7 +64,7 @@ Value make_namespace(Runtime& rt, const Value&, const Arguments& arguments) {
   NamespaceObject* space = rt.heap.make<NamespaceObject>(bytes);
   Value result(Kind::kNamespace, space);
   for (const auto& [key, value] : items) {
-    if (!key.is_string()) rt.unsupported("a namespace with a " + std::string(type_name(key)) + " as a name");
+    if (!key.is_string()) rt.unsupported("a namespace with " + a_type(key) + " as a name");
     space->attributes.emplace_back(key.text(), value);
   }
   return result;

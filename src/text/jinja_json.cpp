@@ -17,7 +17,8 @@ std::string unicode_escape(char32_t unit) {
   return out;
 }
 
-void print_json_string(std::string_view s, bool ensure_ascii, TextBuilder& out) {
+void print_json_string(Runtime& rt, std::string_view s, bool ensure_ascii, TextBuilder& out) {
+  rt.characters(s.size());
   out.add('"');
   size_t plain = 0;  // start of what can be copied as it is
   for (size_t at = 0; at < s.size();) {
@@ -66,13 +67,13 @@ class JsonPrinter {
       case Kind::kBool: out_.add(value.whole() ? "true" : "false"); return;
       case Kind::kInt: out_.add(std::to_string(value.whole())); return;
       case Kind::kFloat: out_.add(json_float(value.number())); return;
-      case Kind::kString: print_json_string(value.text(), style_.ensure_ascii, out_); return;
+      case Kind::kString: print_json_string(rt_, value.text(), style_.ensure_ascii, out_); return;
       case Kind::kList:
       case Kind::kTuple: write_list(value.items(), level); return;
       case Kind::kDict: write_dict(value.as<DictObject>(), level); return;
       case Kind::kUndefined:
         rt_.error("an undefined value cannot be written as JSON", "", value.as<UndefinedObject>().message);
-      default: rt_.error("a " + std::string(type_name(value)) + " cannot be written as JSON");
+      default: rt_.error(a_type(value) + " cannot be written as JSON");
     }
   }
 
@@ -121,12 +122,12 @@ class JsonPrinter {
   void write_key(const Value& key) {
     std::string name;
     switch (key.kind()) {
-      case Kind::kString: return print_json_string(key.text(), style_.ensure_ascii, out_);
+      case Kind::kString: return print_json_string(rt_, key.text(), style_.ensure_ascii, out_);
       case Kind::kNone: name = "null"; break;
       case Kind::kBool: name = key.whole() ? "true" : "false"; break;
       case Kind::kInt: name = std::to_string(key.whole()); break;
       case Kind::kFloat: name = json_float(key.number()); break;
-      default: rt_.error("a " + std::string(type_name(key)) + " cannot be a key in JSON");
+      default: rt_.error(a_type(key) + " cannot be a key in JSON");
     }
     out_.add("\"" + name + "\"");
   }

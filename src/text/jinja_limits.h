@@ -12,7 +12,7 @@ struct Limits {
   uint64_t steps = 50'000'000;           // expressions and statements evaluated, plus a share for every byte touched
   uint64_t memory_bytes = 256ull << 20;  // values alive at one time, the conversation included
   uint64_t output_bytes = 64ull << 20;   // the rendered text
-  int depth = 600;                       // nested evaluations: macros calling macros, lists within lists
+  int depth = 800;                       // nested evaluations: macros calling macros, lists within lists
 };
 
 // Of the template's own text.
@@ -23,7 +23,8 @@ constexpr size_t kMaxNamedArguments = 255;
 // The longest range(), as in jinja2's sandbox.
 constexpr int64_t kMaxRange = 100'000;
 
-// A step's worth of copying or comparing.
+// A step's worth of copying or searching bytes, and of looking at characters one by one: each some 50 ns.
 constexpr uint64_t kBytesPerStep = 64;
+constexpr uint64_t kCharactersPerStep = 4;
 
 }  // namespace doppler::jinja

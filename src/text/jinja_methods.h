@@ -22,6 +22,8 @@ struct Method {
 const Method* find_string_method(std::string_view name);
 const Method* find_split_method(std::string_view name);
 
+// str.strip() and its sides; kMissing or None strips white space.
+Value strip_text(Runtime& rt, const Value& string, const Value& chars, bool left, bool right);
 // str.replace(); a negative count replaces all.
 Value replace_text(Runtime& rt, std::string_view s, std::string_view old, std::string_view by, int64_t count);
 // The lines of str.splitlines(), one by one.

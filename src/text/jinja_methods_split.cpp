@@ -69,7 +69,7 @@ void split_at(std::string_view s, std::string_view separator, int64_t most, Piec
 template <bool kFromRight>
 Value split(Runtime& rt, const Value& self, const Arguments& arguments) {
   const auto args = bind(rt, arguments, kFromRight ? "rsplit" : "split", {"sep", "maxsplit"}, 0);
-  rt.work(self.text().size());
+  rt.characters(self.text().size());
   int64_t most = args[1].is_missing() ? -1 : need_whole(rt, args[1], "maxsplit");
   const bool limited = most >= 0;
   if (!limited) most = std::numeric_limits<int64_t>::max();
@@ -113,6 +113,7 @@ bool ends_line(char32_t c) {
 
 Value splitlines(Runtime& rt, const Value& self, const Arguments& arguments) {
   const Value keep = bind(rt, arguments, "splitlines", {"keepends"}, 0)[0];
+  rt.characters(self.text().size());
   Pieces pieces(rt, self);
   LineReader lines(self.text());
   for (std::string_view line, with_end; lines.next(line, with_end);) {

@@ -9,27 +9,18 @@
 namespace doppler::jinja {
 namespace {
 
-const std::string& self_text(Runtime& rt, const Value& self) {
-  rt.work(self.text().size());
-  return self.text();
-}
-
 // Methods without arguments that give a string.
 template <std::string (*F)(std::string_view)>
 Value mapped(Runtime& rt, const Value& self, const Arguments& arguments) {
   bind(rt, arguments, "the method", {}, 0);
-  return rt.string(F(self_text(rt, self)), self.is_markup());
+  rt.characters(self.text().size());
+  return rt.string(F(self.text()), self.is_markup());
 }
 
 template <bool kLeft, bool kRight>
 Value strip(Runtime& rt, const Value& self, const Arguments& arguments) {
   const Value chars = bind(rt, arguments, "strip", {"/chars"}, 0)[0];
-  const std::string& s = self_text(rt, self);
-  if (chars.is_missing() || chars.is_none())
-    return rt.string(std::string(text::strip(s, kLeft, kRight)), self.is_markup());
-  const std::string& set = need_text(rt, chars, "what strip() takes away");
-  rt.work(s.size() * set.size() / 8);
-  return rt.string(std::string(text::strip(s, set, kLeft, kRight)), self.is_markup());
+  return strip_text(rt, self, chars, kLeft, kRight);
 }
 
 // s[start:end] for methods that take a range; nothing where it is beyond the end.
@@ -40,13 +31,14 @@ struct Window {
 };
 
 Window window_of(Runtime& rt, const Value& self, const Value& start, const Value& end) {
-  const std::string& s = self_text(rt, self);
+  const std::string& s = self.text();
   if (start.is_missing() && end.is_missing()) return {true, 0, s.size(), 0};
   const int64_t n = length(rt, self);
   const auto place = [&](int64_t at) { return at < 0 ? std::max<int64_t>(at + n, 0) : at; };
   const int64_t first = place(whole_or(rt, start, 0, "the start of a search"));
   const int64_t last = std::min(place(whole_or(rt, end, n, "the end of a search")), n);
   if (first > n || first > last) return {};
+  rt.characters(s.size());
   return {true, text::offset(s, first), text::offset(s, last), first};
 }
 
@@ -58,6 +50,7 @@ Value affixed(Runtime& rt, const Value& self, const Arguments& arguments) {
   const std::string_view s = std::string_view(self.text()).substr(window.begin, window.end - window.begin);
   const auto matches = [&](const Value& affix) {
     const std::string& wanted = need_text(rt, affix, "what a string starts or ends with");
+    rt.work(std::min(wanted.size(), s.size()));
     return window.valid && (kAtEnd ? s.ends_with(wanted) : s.starts_with(wanted));
   };
   if (!args[0].is(Kind::kTuple)) return Value::boolean(matches(args[0]));
@@ -74,9 +67,13 @@ Value find(Runtime& rt, const Value& self, const Arguments& arguments) {
   const std::string& wanted = need_text(rt, args[0], "what find() looks for");
   const Window window = window_of(rt, self, args[1], args[2]);
   const std::string_view s = std::string_view(self.text()).substr(window.begin, window.end - window.begin);
+  rt.work(s.size() + wanted.size());
   size_t at = std::string_view::npos;
   if (window.valid) at = kLast ? text::rfind(s, wanted) : text::find(s, wanted);
-  if (at != std::string_view::npos) return Value::integer(window.first + text::length(s.substr(0, at)));
+  if (at != std::string_view::npos) {
+    rt.characters(at);
+    return Value::integer(window.first + text::length(s.substr(0, at)));
+  }
   if (kMustBeThere) rt.error("the substring that index() looks for is not there");
   return Value::integer(-1);
 }
@@ -87,7 +84,11 @@ Value count(Runtime& rt, const Value& self, const Arguments& arguments) {
   const Window window = window_of(rt, self, args[1], args[2]);
   if (!window.valid) return Value::integer(0);
   const std::string_view s = std::string_view(self.text()).substr(window.begin, window.end - window.begin);
-  if (wanted.empty()) return Value::integer(text::length(s) + 1);
+  if (wanted.empty()) {
+    rt.characters(s.size());
+    return Value::integer(text::length(s) + 1);
+  }
+  rt.work(s.size());
   int64_t hits = 0;
   for (size_t at = text::find(s, wanted); at != std::string_view::npos;
        at = text::find(s, wanted, at + wanted.size())) {
@@ -100,7 +101,7 @@ Value count(Runtime& rt, const Value& self, const Arguments& arguments) {
 Value replace(Runtime& rt, const Value& self, const Arguments& arguments) {
   const auto args = bind(rt, arguments, "replace", {"/old", "/new", "/count"}, 2);
   if (self.is_markup()) rt.unsupported("replace() on a string that is marked safe");
-  return replace_text(rt, self_text(rt, self), need_text(rt, args[0], "what replace() looks for"),
+  return replace_text(rt, self.text(), need_text(rt, args[0], "what replace() looks for"),
                       need_text(rt, args[1], "what replace() puts in"),
                       whole_or(rt, args[2], -1, "the count of replace()"));
 }
@@ -108,7 +109,7 @@ Value replace(Runtime& rt, const Value& self, const Arguments& arguments) {
 template <bool kSuffix>
 Value remove_affix(Runtime& rt, const Value& self, const Arguments& arguments) {
   const Value affix = bind(rt, arguments, kSuffix ? "removesuffix" : "removeprefix", {"/affix"}, 1)[0];
-  std::string_view s = self_text(rt, self);
+  std::string_view s = self.text();
   const std::string& wanted = need_text(rt, affix, "what is removed");
   if (kSuffix ? s.ends_with(wanted) : s.starts_with(wanted)) {
     kSuffix ? s.remove_suffix(wanted.size()) : s.remove_prefix(wanted.size());
@@ -126,7 +127,7 @@ Value pad(Runtime& rt, const Value& self, const Arguments& arguments) {
   const int64_t width = need_whole(rt, args[0], "a width");
   const std::string fill = args[1].is_missing() ? " " : need_text(rt, args[1], "the fill character");
   if (text::length(fill) != 1) rt.error("the fill character must be one character");
-  const std::string& s = self_text(rt, self);
+  const std::string& s = self.text();
   const int64_t n = length(rt, self);
   const int64_t padding = width > n ? width - n : 0;
   const int64_t left = kWhere == Pad::kLeft ? padding : kWhere == Pad::kRight ? 0 : padding / 2 + (padding & width & 1);
@@ -139,7 +140,7 @@ Value pad(Runtime& rt, const Value& self, const Arguments& arguments) {
 
 Value zfill(Runtime& rt, const Value& self, const Arguments& arguments) {
   const int64_t width = need_whole(rt, bind(rt, arguments, "zfill", {"/width"}, 1)[0], "a width");
-  std::string_view s = self_text(rt, self);
+  std::string_view s = self.text();
   const int64_t n = length(rt, self);
   TextBuilder out(rt);
   if (width > n && !s.empty() && (s[0] == '-' || s[0] == '+')) {
@@ -155,7 +156,8 @@ Value zfill(Runtime& rt, const Value& self, const Arguments& arguments) {
 template <bool (*F)(char32_t)>
 Value all_are(Runtime& rt, const Value& self, const Arguments& arguments) {
   bind(rt, arguments, "the method", {}, 0);
-  const std::string& s = self_text(rt, self);
+  const std::string& s = self.text();
+  rt.characters(s.size());
   for (size_t at = 0; at < s.size();) {
     if (!F(text::decode(s, at))) return Value::boolean(false);
   }
@@ -165,7 +167,8 @@ Value all_are(Runtime& rt, const Value& self, const Arguments& arguments) {
 template <bool kUpper>
 Value is_case(Runtime& rt, const Value& self, const Arguments& arguments) {
   bind(rt, arguments, "the method", {}, 0);
-  return Value::boolean(has_case(self_text(rt, self), kUpper));
+  rt.characters(self.text().size());
+  return Value::boolean(has_case(self.text(), kUpper));
 }
 
 bool is_ascii(char32_t c) { return c < 0x80; }
@@ -222,7 +225,17 @@ bool has_case(std::string_view s, bool upper) {
   return cased;
 }
 
+Value strip_text(Runtime& rt, const Value& string, const Value& chars, bool left, bool right) {
+  const std::string& s = string.text();
+  const bool spaces = chars.is_missing() || chars.is_none();
+  const std::string_view kept =
+      spaces ? text::strip(s, left, right) : text::strip(s, need_text(rt, chars, "what is stripped"), left, right);
+  rt.characters((s.size() - kept.size()) * (spaces ? 1 : 1 + chars.text().size() / 8));
+  return rt.string(std::string(kept), string.is_markup());
+}
+
 Value replace_text(Runtime& rt, std::string_view s, std::string_view old, std::string_view by, int64_t count) {
+  rt.work(s.size());
   TextBuilder out(rt);
   size_t at = 0;
   for (; count != 0; count -= count > 0) {

@@ -175,7 +175,7 @@ bool contains(Runtime& rt, const Value& container, const Value& item) {
       rt.work(container.text().size() + item.text().size());
       return text::find(container.text(), item.text()) != std::string_view::npos;
     case Kind::kDict:
-      if (!is_hashable(rt, item)) rt.error("a " + std::string(type_name(item)) + " cannot be the key of a dict");
+      if (!is_hashable(rt, item)) rt.error(a_type(item) + " cannot be the key of a dict");
       return lookup(rt, container.as<DictObject>(), item) != nullptr;
     case Kind::kUndefined: return false;
     default: break;
@@ -213,14 +213,14 @@ Value negate(Runtime& rt, const Value& value) {
   if (value.is_undefined()) rt.use_of(value);
   if (value.is(Kind::kFloat)) return Value::real(-value.number());
   if (value.is_whole()) return arithmetic(rt, "-", Value::integer(0), value);
-  rt.error("'-' has no meaning before a " + std::string(type_name(value)));
+  rt.error("'-' has no meaning before " + a_type(value));
 }
 
 Value plus(Runtime& rt, const Value& value) {
   if (value.is_undefined()) rt.use_of(value);
   if (value.is(Kind::kFloat)) return value;
   if (value.is_whole()) return Value::integer(value.whole());
-  rt.error("'+' has no meaning before a " + std::string(type_name(value)));
+  rt.error("'+' has no meaning before " + a_type(value));
 }
 
 const Value* lookup(Runtime& rt, const DictObject& dict, const Value& key) {
@@ -255,7 +255,7 @@ bool is_hashable(Runtime& rt, const Value& value) {
 }
 
 void put(Runtime& rt, std::vector<std::pair<Value, Value>>& items, Value key, Value value) {
-  if (!is_hashable(rt, key)) rt.error("a " + std::string(type_name(key)) + " cannot be the key of a dict");
+  if (!is_hashable(rt, key)) rt.error(a_type(key) + " cannot be the key of a dict");
   for (auto& [each, old] : items) {
     if (equal(rt, each, key)) {
       old = std::move(value);

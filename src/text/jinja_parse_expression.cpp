@@ -120,7 +120,7 @@ ExprPtr Parser::parse_compare() {
 ExprPtr Parser::parse_sum() {
   ExprPtr left = parse_concat();
   while (at_operator("+") || at_operator("-")) {
-    const Token op = take();
+    const Token& op = take();
     left = join(ExprKind::kBinary, op.line, std::move(left), parse_concat());
     left->text = op.text;
   }
@@ -139,7 +139,7 @@ ExprPtr Parser::parse_concat() {
 ExprPtr Parser::parse_product() {
   ExprPtr left = parse_power();
   while (at_operator("*") || at_operator("/") || at_operator("//") || at_operator("%")) {
-    const Token op = take();
+    const Token& op = take();
     left = join(ExprKind::kBinary, op.line, std::move(left), parse_power());
     left->text = op.text;
   }
@@ -149,7 +149,7 @@ ExprPtr Parser::parse_product() {
 ExprPtr Parser::parse_power() {
   ExprPtr left = parse_unary();
   while (at_operator("**")) {
-    const Token op = take();
+    const Token& op = take();
     left = join(ExprKind::kBinary, op.line, std::move(left), parse_unary());
     left->text = op.text;
   }
@@ -160,7 +160,7 @@ ExprPtr Parser::parse_unary(bool with_filters) {
   ExprPtr value;
   if (at_operator("-") || at_operator("+")) {
     const Nest nest(*this);
-    const Token op = take();
+    const Token& op = take();
     value = join(op.text == "-" ? ExprKind::kNegate : ExprKind::kPlus, op.line, parse_unary(false));
   } else {
     value = parse_primary();
@@ -175,7 +175,7 @@ ExprPtr Parser::parse_primary(bool may_be_attribute) {
   ExprPtr expr;
   switch (token.kind) {
     case TokenKind::kName: {
-      const std::string word = take().text;
+      const std::string& word = take().text;
       if (word == "true" || word == "True" || word == "false" || word == "False") {
         expr = node(ExprKind::kBool, line);
         expr->integer = word == "true" || word == "True";

@@ -28,7 +28,7 @@ void Parser::unexpected(std::string wanted) {
   error("the template has a syntax error", std::move(wanted), describe(now()));
 }
 
-Token Parser::take() {
+const Token& Parser::take() {
   const Token& token = tokens_[at_];
   if (at_ + 1 < tokens_.size()) ++at_;
   return token;
@@ -165,17 +165,16 @@ StmtPtr Parser::parse_if() {
   auto choice = std::make_unique<Stmt>();
   choice->kind = StmtKind::kIf;
   choice->line = now().line;
-  std::string word;
   do {
-    take();
+    take();  // if or elif
     Branch branch;
     branch.test = parse_tuple(/*with_condition=*/false);
     branch.body = parse_block_body({"elif", "else", "endif"});
     choice->branches.push_back(std::move(branch));
-    word = now().text;
-  } while (word == "elif");
+  } while (at_word("elif"));
+  const bool has_else = at_word("else");
   take();
-  if (word == "else") {
+  if (has_else) {
     choice->otherwise = parse_block_body({"endif"});
     take();
   }

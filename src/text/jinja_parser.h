@@ -69,7 +69,7 @@ class Parser {
   // Tokens
   const Token& now() const { return tokens_[at_]; }
   const Token& peek() const { return tokens_[at_ + 1 < tokens_.size() ? at_ + 1 : at_]; }
-  Token take();
+  const Token& take();  // stays at the last, which is kEnd
   bool at_word(std::string_view word) const { return now().kind == TokenKind::kName && now().text == word; }
   bool at_operator(std::string_view op) const { return now().kind == TokenKind::kOperator && now().text == op; }
   bool skip_word(std::string_view word);

@@ -60,7 +60,9 @@ bool divisible(Runtime& rt, const Value& value, const Arguments& arguments) {
 template <bool kUpper>
 bool in_case(Runtime& rt, const Value& value, const Arguments& arguments) {
   bind(rt, arguments, "the test", {}, 0);
-  return has_case(to_text(rt, value), kUpper);
+  const std::string text = to_text(rt, value);
+  rt.characters(text.size());
+  return has_case(text, kUpper);
 }
 
 bool same(Runtime& rt, const Value& value, const Arguments& arguments) {

@@ -177,8 +177,7 @@ void print_repr(Runtime& rt, const Value& value, TextBuilder& out) {
     case Kind::kMacro: print_macro(value.as<MacroObject>(), out); return;
     case Kind::kLoop: print_loop(rt, value.as<LoopObject>(), out); return;
     case Kind::kIterator:
-    case Kind::kFunction:
-      rt.error("a " + std::string(type_name(value)) + " cannot be printed; did you mean to call it, or to add |list?");
+    case Kind::kFunction: rt.error(a_type(value) + " cannot be printed", "a call, or |list to see what is in it");
     case Kind::kMissing:
     case Kind::kScope: break;
   }

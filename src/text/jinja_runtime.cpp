@@ -60,7 +60,7 @@ void Runtime::too_deep() const {
 }
 
 void TextBuilder::add(std::string_view s) {
-  rt_.work(s.size());
+  rt_.step(1 + s.size() / kBytesPerStep);
   rt_.heap.charge(s.size());
   text_ += s;
 }
@@ -70,8 +70,8 @@ void TextBuilder::repeat(std::string_view s, int64_t times) {
   const uint64_t n = static_cast<uint64_t>(times);
   const uint64_t bytes =
       n > std::numeric_limits<uint64_t>::max() / s.size() / 2 ? std::numeric_limits<uint64_t>::max() / 2 : n * s.size();
-  rt_.work(bytes);
   rt_.heap.charge(bytes);
+  rt_.work(bytes);
   for (uint64_t i = 0; i < n; ++i) text_ += s;
 }
 

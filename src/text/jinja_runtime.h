@@ -34,6 +34,7 @@ class Runtime {
     if ((steps_ += steps) > limits.steps) too_long();
   }
   void work(uint64_t bytes) { step(bytes / kBytesPerStep); }
+  void characters(uint64_t count) { step(count / kCharactersPerStep); }
 
   // Lives on the stack of whatever calls itself.
   class Nest {

@@ -77,4 +77,9 @@ std::string_view type_name(const Value& value) {
   return "object";
 }
 
+std::string a_type(const Value& value) {
+  const std::string_view name = type_name(value);
+  return (std::string_view("aeiouU").find(name[0]) == std::string_view::npos ? "a " : "an ") + std::string(name);
+}
+
 }  // namespace doppler::jinja

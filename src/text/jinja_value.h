@@ -209,5 +209,6 @@ inline const std::vector<Value>& Value::items() const { return as<ListObject>().
 
 // Python's name of the type: "str", "int", "list", "NoneType".
 std::string_view type_name(const Value& value);
+std::string a_type(const Value& value);  // "a str", "an int"
 
 }  // namespace doppler::jinja
