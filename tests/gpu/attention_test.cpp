@@ -10,6 +10,8 @@
 namespace doppler::gpu {
 namespace {
 
+constexpr uint16_t kUnset = 0x7e00;  // NaN where nothing was stored: reading it would show
+
 struct Problem {
   AttentionShape shape;
   uint32_t first = 0, tokens = 1;  // positions first … first + tokens - 1 are asked for
@@ -63,7 +65,7 @@ std::vector<float> run_prefill(Device& device, const Problem& p, const Data& d, 
   const Buffer out = device.create_buffer("out", d.q.size() * 4);
   const AttentionPrefillBuffers buffers = {upload_state(device, {.position = follow_state ? p.first : 999999}),
                                            upload(device, "q", d.q),
-                                           upload(device, "cache", packed_cache(p.shape, d.keys, d.values)),
+                                           upload(device, "cache", packed_cache(p.shape, d.keys, d.values, kUnset)),
                                            upload(device, "weights", head_weights(p.shape, {}, {}, d.sinks)), out};
   Recording recording(device, "prefill");
   record_attention_prefill(recording, "attention", p.shape, buffers, p.tokens,
@@ -77,9 +79,9 @@ std::vector<float> run_decode(Device& device, const Problem& p, const Data& d, u
   // Splits that have no keys must not be looked at: the buffer starts as NaN.
   const Buffer partials =
       upload(device, "partials", std::vector<float>(partial_bytes(p.shape, splits) / 4, std::nanf("")));
-  const AttentionDecodeBuffers buffers = {upload_state(device, {.position = p.first}),
-                                          upload(device, "weights", head_weights(p.shape, {}, {}, d.sinks)),
-                                          upload(device, "cache", packed_cache(p.shape, d.keys, d.values)), partials};
+  const AttentionDecodeBuffers buffers = {
+      upload_state(device, {.position = p.first}), upload(device, "weights", head_weights(p.shape, {}, {}, d.sinks)),
+      upload(device, "cache", packed_cache(p.shape, d.keys, d.values, kUnset)), partials};
   Recording recording(device, "decode");
   record_attention_decode(recording, "attention", p.shape, upload(device, "q", d.q), buffers, splits);
   record_attention_merge(recording, "merge", p.shape, buffers.state, partials, out, splits);
@@ -88,8 +90,7 @@ std::vector<float> run_decode(Device& device, const Problem& p, const Data& d, u
 }
 
 void check(const Problem& p, const Data& d, const std::vector<float>& got, double* worst) {
-  const std::vector<double> bound =
-      attention_bound(p.shape, d.q, d.keys, d.values, d.sinks, static_cast<int>(p.first), 0);
+  const std::vector<double> bound = attention_truth(p.shape, d.q, d.keys, d.values, d.sinks, p.first, 0).bound;
   EXPECT_EQ(worst_of(got, truth(p, d), bound, worst), "") << p.name();
 }
 
@@ -186,7 +187,7 @@ TEST(AttentionDecode, FusedStoresTheTokenAndAttends) {
         const std::vector<float> old_keys(d.keys.begin(), d.keys.end() - static_cast<ptrdiff_t>(kv_width));
         const std::vector<float> old_values(d.values.begin(), d.values.end() - static_cast<ptrdiff_t>(kv_width));
         const Buffer out = device.create_buffer("out", q_width * 4);
-        const Buffer cache = upload(device, "cache", packed_cache(p.shape, old_keys, old_values));
+        const Buffer cache = upload(device, "cache", packed_cache(p.shape, old_keys, old_values, kUnset));
         const AttentionDecodeBuffers buffers = {
             upload_state(device, {.position = first}),
             upload(device, "weights", head_weights(p.shape, q_norm, k_norm, d.sinks)), cache,
@@ -218,13 +219,13 @@ TEST(AttentionDecode, FusedStoresTheTokenAndAttends) {
           d.values[d.values.size() - kv_width + i] = value;
         }
         // Nothing else of the cache changed.
-        std::vector<uint16_t> expected_cache = packed_cache(p.shape, d.keys, d.values);
+        std::vector<uint16_t> expected_cache = packed_cache(p.shape, d.keys, d.values, kUnset);
         EXPECT_EQ(stored, expected_cache) << p.name();
         double largest = 0;
         for (float v : d.q) largest = std::max(largest, std::abs(static_cast<double>(v)));
         const double q_error = 0x1p-23 * (dim / 4.0 + 24) * largest;
         const std::vector<double> bound =
-            attention_bound(p.shape, d.q, d.keys, d.values, d.sinks, static_cast<int>(first), q_error);
+            attention_truth(p.shape, d.q, d.keys, d.values, d.sinks, first, q_error).bound;
         EXPECT_EQ(worst_of(got, truth(p, d), bound, &worst), "") << p.name();
       }
     }
@@ -240,7 +241,8 @@ TEST(AttentionDecode, OneRecordingServesEveryLength) {
   const Buffer out = device.create_buffer("out", d.q.size() * 4), state = upload_state(device, {});
   const Buffer partials = device.create_buffer("partials", partial_bytes(p.shape, splits));
   const AttentionDecodeBuffers buffers = {state, upload(device, "weights", head_weights(p.shape, {}, {}, {})),
-                                          upload(device, "cache", packed_cache(p.shape, d.keys, d.values)), partials};
+                                          upload(device, "cache", packed_cache(p.shape, d.keys, d.values, kUnset)),
+                                          partials};
   Recording recording(device, "decode");
   record_attention_decode(recording, "attention", p.shape, upload(device, "q", d.q), buffers, splits);
   record_attention_merge(recording, "merge", p.shape, state, partials, out, splits);

@@ -1,0 +1,32 @@
+// Attention from its definition, in double, and how far a kernel in f32 may be from it.
+#pragma once
+
+#include <vector>
+
+#include "gpu/attention_shape.h"
+
+namespace doppler::gpu {
+
+struct AttentionTruth {
+  std::vector<double> expected, bound;  // [tokens, heads · head_dim]
+};
+
+// q [tokens, heads · head_dim] rotated; keys and values [positions, kv_heads · head_dim] as the cache holds them, from
+// position 0; row 0 of q is position `first`. q_error: how far each element of q may be off already.
+AttentionTruth attention_truth(const AttentionShape& shape, const std::vector<float>& q, const std::vector<float>& keys,
+                               const std::vector<float>& values, const std::vector<float>& sinks, uint32_t first,
+                               double q_error);
+
+// A layer's cache after keys and values [positions, kv_heads · head_dim] were stored in order; `fill` where nothing
+// was. The layout of kernels/lib/kv_cache.wgsl, written a second time on purpose.
+struct CacheMap {
+  explicit CacheMap(const AttentionShape& s) : shape(s) {}
+  AttentionShape shape;
+  size_t key(size_t kv_head, size_t position, size_t d) const;  // in halves
+  size_t value(size_t kv_head, size_t position, size_t d) const;
+  size_t halves() const;
+};
+std::vector<uint16_t> packed_cache(const AttentionShape& shape, const std::vector<float>& keys,
+                                   const std::vector<float>& values, uint16_t fill);
+
+}  // namespace doppler::gpu
