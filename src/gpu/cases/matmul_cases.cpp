@@ -1,0 +1,311 @@
+#include "gpu/cases/matmul_cases.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "gpu/cases/quantized_x.h"
+#include "gpu/cases/weight_cases.h"
+#include "gpu/matmul.h"
+
+namespace doppler::gpu {
+namespace {
+
+struct MatmulCase {
+  MatmulShape shape;
+  bool bias = false;
+  uint64_t most_part_bytes = 0;
+  uint64_t first = 0, gap = 0;  // of out: elements before row 0, and between one token's rows and the next token's
+  Activation activation = Activation::kGeluTanh;
+  std::optional<MatmulChoice> choice = {};  // other than the device's own
+
+  MatmulChoice choose(const Capabilities& capabilities) const {
+    return choice ? *choice : choose_matmul(capabilities, shape);
+  }
+};
+
+// On its device, ready to run. Weights may go: the recording keeps their buffers.
+struct Uploaded {
+  MatmulInput x;
+  MatmulChoice choice;
+  Buffer out;
+};
+
+Uploaded record(Device& device, Recording& recording, const MatmulCase& c, const std::vector<Weight>& weights,
+                const std::vector<float>& x, const std::vector<float>& bias, bool quantize_too) {
+  const MatmulShape& s = c.shape;
+  Uploaded u;
+  u.choice = c.choose(device.capabilities());
+  std::vector<float> padded = x;
+  padded.resize((x.size() + 3) / 4 * 4, NAN);  // garbage after x shows a kernel that reads past its end
+  u.x.tokens = s.tokens;
+  u.x.plain = upload_floats(device, "x", padded);
+  if (u.choice.kernel == MatmulKernel::kInt8) {
+    u.x.quantized = {device.create_buffer("values", quantized_values_bytes(s.tokens, s.cols)),
+                     device.create_buffer("scales", quantized_scales_bytes(s.tokens, s.cols))};
+    Recording apart(device, "quantize");
+    record_quantize_activations(quantize_too ? recording : apart, "quantize", u.x.plain, s.tokens, s.cols,
+                                u.x.quantized);
+    if (!quantize_too) device.submit(apart);
+  }
+  const MatmulOutput out = {device.create_buffer("out", (c.first + s.tokens * (s.rows + c.gap)) * 4), s.rows + c.gap,
+                            c.first};
+  u.out = out.buffer.buffer;
+  if (s.glu) {
+    Glu op;
+    op.activation = c.activation;
+    op.limit = 7;
+    op.alpha = 1.702f;
+    record_matmul_glu(recording, "matmul", u.choice, op, weights[0], weights[1], u.x, out);
+    return u;
+  }
+  BoundBuffer scratch;
+  if (const uint64_t bytes = matmul_scratch_bytes(u.choice, weights[0], s.tokens); bytes != 0) {
+    scratch = device.create_buffer("scratch", bytes);
+  }
+  record_matmul(recording, "matmul", u.choice, weights[0], u.x,
+                c.bias ? BoundBuffer(upload_floats(device, "bias", bias)) : BoundBuffer(), out, scratch);
+  return u;
+}
+
+// What one product should be, and how far off the kernel may be.
+struct Truth {
+  double value = 0, bound = 0;
+};
+
+// x as the kernel sees it: 8 bits or f32.
+struct SeenX {
+  std::vector<double> values, uncertainty;
+  // One for each sum over pieces and for the few operations on the way of a term into it: scales, mins, products.
+  double roundings = 0;
+};
+
+SeenX see(const MatmulCase& c, MatmulKernel kernel, const std::vector<float>& x) {
+  const double cols = static_cast<double>(c.shape.cols);
+  if (kernel == MatmulKernel::kInt8) {
+    QuantizedX q = quantize_x(x, c.shape.tokens, c.shape.cols);
+    return {std::move(q.values), std::move(q.uncertainty), 2 * std::ceil(cols / 32) + 16};
+  }
+  return {std::vector<double>(x.begin(), x.end()), std::vector<double>(x.size()), cols + 16};
+}
+
+// One row of W: its weights, and the magnitudes that rounding errors are proportional to.
+struct RowOf {
+  std::vector<float> weights;
+  std::vector<double> magnitudes;
+  RowOf(const RandomMatrix& matrix, size_t r)
+      : weights(matrix.row(static_cast<int64_t>(r))), magnitudes(matrix.magnitudes(static_cast<int64_t>(r))) {}
+};
+
+Truth truth_of(const RowOf& row, size_t token, const SeenX& x, double bias) {
+  const size_t cols = row.weights.size();
+  double sum = bias, magnitude = std::abs(bias), unsure = 0;
+  for (size_t i = 0; i < cols; ++i) {
+    const double v = x.values[token * cols + i], w = static_cast<double>(row.weights[i]);
+    sum += w * v;
+    magnitude += row.magnitudes[i] * std::abs(v);
+    unsure += std::abs(w) * x.uncertainty[token * cols + i];
+  }
+  return {sum, x.roundings * 0x1p-24 * magnitude + unsure};
+}
+
+// a(gate) · up, and how far off it may be: both factors' slopes are at most 1.2 times the other factor's bound.
+Truth activate(const MatmulCase& c, const Truth& gate, const Truth& up) {
+  const double g = gate.value, u = up.value;
+  double a = 0, other = u;
+  switch (c.activation) {
+    case Activation::kGeluTanh: a = g / (1 + std::exp(-1.5957691216057308 * (g + 0.044715 * g * g * g))); break;
+    case Activation::kSilu: a = g / (1 + std::exp(-g)); break;
+    case Activation::kClampedSwiglu: {
+      const double low = std::min(g, 7.0);
+      a = low / (1 + std::exp(-static_cast<double>(1.702f) * low));
+      other = std::clamp(u, -7.0, 7.0) + 1;
+      break;
+    }
+  }
+  // exp() of a large argument loses in proportion to the argument; the result's size is the gate's at most.
+  const double slack = 0x1p-18 * (std::abs(a * other) + std::min(1.0, std::abs(g)) * std::abs(other));
+  return {a * other, 1.2 * gate.bound * (std::abs(other) + up.bound) + std::abs(a) * up.bound + slack};
+}
+
+PreparedCase prepare_check(Device& device, const MatmulCase& c) {
+  const MatmulShape& s = c.shape;
+  const RandomMatrix matrix(s.dtype, static_cast<int64_t>(s.rows), static_cast<int64_t>(s.cols), s.rows * 31 + s.cols);
+  const RandomMatrix second(s.dtype, s.glu ? static_cast<int64_t>(s.rows) : 1, static_cast<int64_t>(s.cols),
+                            s.rows * 37 + s.cols);
+  CaseRandom random(s.cols + s.tokens);
+  const double reach = s.glu ? 0.2 : 100;
+  const std::vector<float> x = random.floats(s.tokens * s.cols, -reach, reach), bias = random.floats(s.rows, -10, 10);
+  std::vector<Weight> weights = {upload_weight(device, matrix.tensor, c.most_part_bytes)};
+  if (s.glu) weights.push_back(upload_weight(device, second.tensor, c.most_part_bytes));
+  PreparedCase p;
+  p.recording = std::make_unique<Recording>(device, "matmul");
+  const Uploaded u = record(device, *p.recording, c, weights, x, bias, true);
+  p.out = u.out;
+  const SeenX seen = see(c, u.choice.kernel, x);
+  // Elements that belong to no product must stay zero.
+  p.expected.assign(c.first + s.tokens * (s.rows + c.gap), 0);
+  p.bound.assign(p.expected.size(), 0);
+  for (size_t r = 0; r < s.rows; ++r) {
+    const RowOf row(matrix, r), up(second, s.glu ? r : 0);
+    for (size_t t = 0; t < s.tokens; ++t) {
+      Truth truth = truth_of(row, t, seen, c.bias ? static_cast<double>(bias[r]) : 0);
+      if (s.glu) truth = activate(c, truth, truth_of(up, t, seen, 0));
+      const size_t at = c.first + t * (s.rows + c.gap) + r;
+      p.expected[at] = truth.value;
+      p.bound[at] = truth.bound;
+    }
+  }
+  return p;
+}
+
+PreparedCase prepare_measure(Device& device, const MatmulCase& c) {
+  const MatmulShape& s = c.shape;
+  const RandomMatrix matrix(s.dtype, static_cast<int64_t>(s.rows), static_cast<int64_t>(s.cols), 1);
+  CaseRandom random(1);
+  std::vector<Weight> weights(s.glu ? 2 : 1, upload_weight(device, matrix.tensor));
+  PreparedCase p;
+  p.recording = std::make_unique<Recording>(device, "matmul");
+  p.out = record(device, *p.recording, c, weights, random.floats(s.tokens * s.cols, -1, 1), std::vector<float>(s.rows),
+                 false)
+              .out;
+  device.wait();
+  const double matrices = s.glu ? 2 : 1;
+  p.bytes =
+      matrices * static_cast<double>(weights[0].bytes()) + 4.0 * static_cast<double>(s.tokens * (s.rows + s.cols));
+  p.flops = matrices * 2.0 * static_cast<double>(s.tokens * s.rows * s.cols);
+  return p;
+}
+
+KernelCase check_case_of(const MatmulCase& c, const std::string& note) {
+  const MatmulShape& s = c.shape;
+  return {"matmul", fmt::format("{} {}x{}x{}{}", kernel_name(s.dtype), s.tokens, s.rows, s.cols, note), false,
+          [c](Device& device, CaseUse) { return prepare_check(device, c); }};
+}
+
+KernelCase measure_case_of(const MatmulCase& c, const std::string& note) {
+  const MatmulShape& s = c.shape;
+  return {"matmul", fmt::format("{} {}x{}x{}{}", kernel_name(s.dtype), s.tokens, s.rows, s.cols, note), true,
+          [c](Device& device, CaseUse) { return prepare_measure(device, c); }};
+}
+
+constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K};
+constexpr DType kQuantized[] = {DType::kQ8_0, DType::kQ4_K, DType::kQ6_K};
+
+}  // namespace
+
+void append_matmul_cases(std::vector<KernelCase>& cases) {
+  auto add = [&](const MatmulCase& c, const std::string& note) { cases.push_back(check_case_of(c, note)); };
+  for (DType dtype : kTypes) {
+    for (uint64_t cols : {32, 96, 160, 256, 320, 1152}) {
+      for (uint64_t rows : {1, 5, 64, 97, 160, 300}) {
+        // Every number of tokens with every number of columns and of rows, but not every three of them.
+        const uint64_t tokens[] = {1, 2, 7, 16, 33, 64, 130};
+        for (size_t i = 0; i < 7; ++i) {
+          if ((cols / 32 + rows + i) % 3 == 0) add({{dtype, tokens[i], rows, cols}}, "");
+        }
+      }
+    }
+    for (uint64_t cols : {1, 31, 33, 1154}) add({{dtype, 9, 70, cols}, true}, " bias");
+    add({{dtype, 20, 150, 160}, true, 16384}, " several parts of rows");
+    add({{dtype, 20, 50, 160}, true, 0, 7, 13}, " within a wider buffer");
+    add({{dtype, 40, 70, 2304, false, true}, true}, " columns in parts");
+    add({{dtype, 20, 75, 2304, false, true}, true, 65536, 3, 5}, " rows and columns in parts");
+  }
+  for (DType dtype : kQuantized) {
+    for (uint64_t cols : {32, 160, 1154}) add({{dtype, 20, 70, cols, true}}, " exact");
+  }
+  auto measure = [&](DType dtype, uint64_t tokens, uint64_t rows, uint64_t cols) {
+    cases.push_back(measure_case_of({{dtype, tokens, rows, cols, false, true}}, ""));
+  };
+  for (uint64_t tokens : {128, 512, 2048}) {
+    for (DType dtype : {DType::kQ4_K, DType::kQ6_K}) {
+      measure(dtype, tokens, 6912, 1152);
+      measure(dtype, tokens, 1152, 6912);
+      measure(dtype, tokens, 1536, 1152);
+      measure(dtype, tokens, 1152, 1024);
+    }
+  }
+  for (DType dtype : {DType::kQ8_0, DType::kBF16, DType::kF16, DType::kF32}) measure(dtype, 512, 6912, 1152);
+  cases.push_back(measure_case_of({{DType::kQ4_K, 512, 6912, 1152, true}}, " exact"));
+}
+
+void append_matmul_glu_cases(std::vector<KernelCase>& cases) {
+  for (DType dtype : kQuantized) {
+    for (Activation activation : {Activation::kGeluTanh, Activation::kSilu, Activation::kClampedSwiglu}) {
+      for (uint64_t rows : {5, 64, 97, 160}) {
+        MatmulCase c = {{dtype, 33, rows, 160, false, false, true}};
+        c.activation = activation;
+        KernelCase added = check_case_of(c, fmt::format(" {}", name_of(activation)));
+        added.op = "matmul_glu";
+        cases.push_back(added);
+      }
+    }
+    MatmulCase c = {{dtype, 20, 150, 320, false, false, true}, false, 16384, 7, 13};
+    KernelCase added = check_case_of(c, " several parts of rows within a wider buffer");
+    added.op = "matmul_glu";
+    cases.push_back(added);
+  }
+  for (uint64_t tokens : {128, 512, 2048}) {
+    KernelCase added = measure_case_of({{DType::kQ4_K, tokens, 6912, 1152, false, false, true}}, " gate and up");
+    added.op = "matmul_glu";
+    cases.push_back(added);
+  }
+}
+
+std::vector<KernelCase> matmul_tile_cases(const Capabilities& capabilities) {
+  std::vector<KernelCase> cases;
+  for (const MatmulShape& shape : {MatmulShape{DType::kQ4_K, 130, 150, 160},
+                                   {DType::kQ6_K, 130, 150, 160},
+                                   {DType::kQ8_0, 130, 150, 160},
+                                   {DType::kQ4_K, 130, 150, 160, true},
+                                   {DType::kF16, 130, 150, 160},
+                                   {DType::kQ4_K, 130, 150, 160, false, false, true}}) {
+    if (shape.glu && !gated_matmul_available(capabilities, shape)) continue;
+    // Where the GPU is the CPU a compilation takes seconds, and the longer the larger the tile: there, every thread's
+    // share once, in its smallest tile, for one type of each kernel.
+    if (capabilities.software && (shape.exact || shape.dtype == DType::kQ6_K || shape.dtype == DType::kQ8_0)) continue;
+    std::vector<MatmulChoice> choices = matmul_candidates(capabilities, shape);
+    std::stable_sort(choices.begin(), choices.end(), [](const MatmulChoice& a, const MatmulChoice& b) {
+      return a.tile_rows + a.tile_tokens < b.tile_rows + b.tile_tokens;
+    });
+    std::vector<std::string> seen;
+    for (const MatmulChoice& choice : choices) {
+      const std::string share = choice.variant.name().substr(0, choice.variant.name().find(" row_lanes"));
+      if (capabilities.software && std::find(seen.begin(), seen.end(), share) != seen.end()) continue;
+      seen.push_back(share);
+      MatmulCase c = {shape};
+      c.choice = choice;
+      cases.push_back(check_case_of(c, " " + choice.name()));
+    }
+  }
+  return cases;
+}
+
+std::vector<KernelCase> matmul_tuning_cases(const Capabilities& capabilities) {
+  std::vector<KernelCase> cases;
+  auto add = [&](const MatmulShape& shape) {
+    for (const MatmulChoice& choice : matmul_candidates(capabilities, shape)) {
+      MatmulCase c = {shape};
+      c.choice = choice;
+      cases.push_back(measure_case_of(c, " " + choice.name()));
+    }
+  };
+  auto add_shapes = [&](DType dtype, uint64_t tokens) {
+    add({dtype, tokens, 6912, 1152, false, true});
+    add({dtype, tokens, 1152, 6912, false, true});
+    add({dtype, tokens, 1536, 1152, false, true});
+    add({dtype, tokens, 1152, 1024, false, true});
+  };
+  add_shapes(DType::kQ4_K, 512);
+  add_shapes(DType::kQ6_K, 512);
+  add_shapes(DType::kQ4_K, 128);
+  add_shapes(DType::kQ4_K, 2048);
+  add({DType::kQ4_K, 512, 6912, 1152, false, false, true});
+  add({DType::kQ4_K, 512, 6912, 1152, true, true});
+  add({DType::kBF16, 512, 6912, 1152, false, true});
+  return cases;
+}
+
+}  // namespace doppler::gpu

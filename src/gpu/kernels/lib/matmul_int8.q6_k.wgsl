@@ -1,0 +1,42 @@
+// Q6_K as bytes −32…31: weight = d · scale · q, one scale for the first 16 weights of a piece and one for the last. See
+// weight_layout.h. row: number of the row's first vec4<u32>.
+struct Raw {
+  low: vec4<u32>,
+  high: vec2<u32>,
+  scales: u32,
+  d: u32,
+}
+
+fn word(second: bool, row: u32, i: u32) -> u32 {
+  return weight_quad(second, row + i / 4u)[i % 4u];
+}
+fn load_raw(second: bool, row: u32, piece: u32) -> Raw {
+  let high = weight_quad(second, row + params.pieces + piece / 2u);
+  // Planes of 16-bit values behind 24 bytes a piece: the pieces' scales, then the blocks' d.
+  let plane = params.pieces * 6u;
+  let block = params.pieces + piece / 8u;
+  return Raw(weight_quad(second, row + piece), select(high.xy, high.zw, (piece & 1u) == 1u),
+             word(second, row, plane + piece / 2u), word(second, row, plane + block / 2u));
+}
+// q − 32 without a borrow between bytes.
+fn six_bits(low: vec4<u32>, high: vec4<u32>) -> vec4<u32> {
+  let q = (low & vec4<u32>(0x0f0f0f0fu)) | ((high & vec4<u32>(0x03030303u)) << vec4<u32>(4u));
+  return (q + vec4<u32>(0x60606060u)) ^ vec4<u32>(0x80808080u);
+}
+fn raw_low(raw: Raw) -> vec4<u32> {
+  return six_bits(raw.low, vec4<u32>(raw.high, raw.high >> vec2<u32>(2u)));
+}
+fn raw_high(raw: Raw) -> vec4<u32> {
+  return six_bits(raw.low >> vec4<u32>(4u), vec4<u32>(raw.high >> vec2<u32>(4u), raw.high >> vec2<u32>(6u)));
+}
+// d · scale of the first 16 weights and of the last.
+fn raw_factors(raw: Raw, piece: u32) -> vec2<f32> {
+  let pair = bitcast<i32>(raw.scales << (16u * (1u - (piece & 1u))));  // in the upper half
+  let d = unpack2x16float(raw.d);
+  let scales = vec2<f32>(f32((pair << 8u) >> 24u), f32(pair >> 24u));
+  return select(d.x, d.y, ((params.pieces + piece / 8u) & 1u) == 1u) * scales;
+}
+
+fn add_products(sums: vec4<f32>, r: Rows, x: Token) -> vec4<f32> {
+  return fma(vec4<f32>(x.s.x), fma(r.s, sums_low(r, x), r.t * sums_high(r, x)), sums);
+}

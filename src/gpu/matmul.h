@@ -1,0 +1,71 @@
+// out [tokens, rows] = x [tokens, cols] · Wᵀ (+ bias) for many tokens: the matrix product of prefill.
+//
+// Two kernels: kInt8 multiplies 8-bit activations (quantize_activations.h) with quantised weights by packed integer dot
+// products; kFloat keeps x in f32 and takes weights of any type, on any device. A matrix of few tiles may share its
+// columns among workgroups ("splits"); a second dispatch then adds the parts.
+#pragma once
+
+#include "gpu/quantize_activations.h"
+#include "gpu/recording.h"
+#include "gpu/weight.h"
+#include "model/plan.h"
+
+namespace doppler::gpu {
+
+struct MatmulShape {
+  DType dtype = DType::kF32;
+  uint64_t tokens = 0, rows = 0, cols = 0;
+  bool exact = false;      // x stays in f32, whatever the device can do
+  bool may_split = false;  // scratch memory is at hand
+  bool glu = false;        // two matrices of `rows` rows, see record_matmul_glu()
+};
+
+enum class MatmulKernel : uint8_t { kInt8, kFloat };
+
+struct MatmulChoice {
+  MatmulKernel kernel = MatmulKernel::kFloat;
+  Variant variant;
+  uint32_t tile_rows = 0, tile_tokens = 0;  // rows of W (of each of two matrices with `glu`) and tokens of a workgroup
+  uint32_t splits = 1;                      // parts of the columns
+
+  std::string name() const;  // "int8 128x64 matmul_share=r8t4 … splits=1"
+};
+
+// A pure function. Fails (kInternal) for `glu` where gated_matmul_available() is false.
+MatmulChoice choose_matmul(const Capabilities& capabilities, const MatmulShape& shape);
+
+// Whether gate, up and activation can be one dispatch: 8-bit activations and quantised weights only.
+bool gated_matmul_available(const Capabilities& capabilities, const MatmulShape& shape);
+
+// Every choice that computes the shape on such a device, for tests and tuning.
+std::vector<MatmulChoice> matmul_candidates(const Capabilities& capabilities, const MatmulShape& shape);
+
+// Bytes of scratch memory record_matmul() needs: 0 unless the choice splits. `weight` may have several parts, which use
+// the scratch one after the other.
+uint64_t matmul_scratch_bytes(const MatmulChoice& choice, const Weight& weight, uint64_t tokens);
+
+// x of a product: the kernel takes `plain` (f32 [tokens, cols]) or `quantized`, as MatmulChoice::kernel says; the other
+// may be empty.
+struct MatmulInput {
+  BoundBuffer plain;
+  QuantizedActivations quantized;
+  uint64_t tokens = 0;
+};
+
+// Row r of token t goes to element first + t · stride + r of the buffer, so that several products may share one.
+struct MatmulOutput {
+  BoundBuffer buffer;   // f32
+  uint64_t stride = 0;  // elements from token to token; 0: the number of rows
+  uint64_t first = 0;
+};
+
+// bias f32 [rows] or none; scratch: see matmul_scratch_bytes().
+void record_matmul(Recording& recording, const std::string& step, const MatmulChoice& choice, const Weight& weight,
+                   const MatmulInput& x, const BoundBuffer& bias, const MatmulOutput& out,
+                   const BoundBuffer& scratch = {});
+
+// out = a(x · gateᵀ) · (x · upᵀ) in one dispatch; gate and up have the same type and shape. `op` is not interleaved.
+void record_matmul_glu(Recording& recording, const std::string& step, const MatmulChoice& choice, const Glu& op,
+                       const Weight& gate, const Weight& up, const MatmulInput& x, const MatmulOutput& out);
+
+}  // namespace doppler::gpu

@@ -1,0 +1,112 @@
+// Which kernel and tile a matrix product takes, without a GPU.
+#include "gpu/gpu_test.h"
+#include "gpu/matmul.h"
+
+namespace doppler::gpu {
+namespace {
+
+Capabilities large_gpu() {
+  Capabilities c = minimal_capabilities();
+  c.int8_dot = true;
+  c.limits.workgroup_bytes = 48u << 10;
+  c.limits.invocations = 1024;
+  return c;
+}
+
+uint64_t workgroups(const MatmulShape& shape, const MatmulChoice& choice) {
+  return uint64_t{div_up(shape.rows, choice.tile_rows)} * div_up(shape.tokens, choice.tile_tokens) * choice.splits;
+}
+
+TEST(ChooseMatmul, TakesIntegersOnlyForQuantisedWeightsWhereTheDeviceHasThem) {
+  const Capabilities large = large_gpu(), minimal = minimal_capabilities();
+  for (DType dtype : {DType::kQ4_K, DType::kQ6_K, DType::kQ8_0}) {
+    EXPECT_EQ(choose_matmul(large, {dtype, 512, 1152, 6912}).kernel, MatmulKernel::kInt8);
+    EXPECT_EQ(choose_matmul(large, {dtype, 512, 1152, 6912, true}).kernel, MatmulKernel::kFloat);
+    EXPECT_EQ(choose_matmul(minimal, {dtype, 512, 1152, 6912}).kernel, MatmulKernel::kFloat);
+  }
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    EXPECT_EQ(choose_matmul(large, {dtype, 512, 1152, 6912}).kernel, MatmulKernel::kFloat);
+    EXPECT_FALSE(gated_matmul_available(large, {dtype, 512, 1152, 6912}));
+  }
+}
+
+TEST(ChooseMatmul, StaysWithinEveryDevicesLimitsForEveryShape) {
+  for (bool integers : {false, true}) {
+    for (uint32_t bytes : {16u << 10, 32u << 10, 48u << 10}) {
+      Capabilities capabilities = minimal_capabilities();
+      capabilities.int8_dot = integers;
+      capabilities.limits.workgroup_bytes = bytes;
+      for (uint64_t tokens : {1, 2, 9, 33, 128, 512, 4096}) {
+        for (uint64_t rows : {1, 100, 1152, 6912, 262144}) {
+          for (uint64_t cols : {1, 96, 1152, 6912}) {
+            for (bool glu : {false, true}) {
+              const MatmulShape shape = {DType::kQ4_K, tokens, rows, cols, false, true, glu};
+              if (glu && !integers) continue;
+              const MatmulChoice choice = choose_matmul(capabilities, shape);
+              const uint64_t lines = choice.tile_rows * (glu ? 2 : 1) + choice.tile_tokens;
+              double buffers = 1, threads = 1;
+              for (const auto& [name, value] : choice.variant.constants) {
+                if (name == "buffers") buffers = value;
+                if (name == "row_lanes" || name == "token_lanes") threads *= value;
+              }
+              EXPECT_LE(threads, 256) << choice.name();
+              EXPECT_LE(static_cast<double>(lines) * (integers ? 80 * buffers : 128), bytes) << choice.name();
+              EXPECT_LE(choice.splits, std::max<uint64_t>(1, cols / 512)) << choice.name();
+              if (glu) {
+                EXPECT_EQ(choice.splits, 1u) << choice.name();
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ChooseMatmul, KeepsALargeGpuBusyWithTheShapesOfASmallModel) {
+  const Capabilities capabilities = large_gpu();
+  for (uint64_t tokens : {512, 2048}) {
+    for (const MatmulShape& shape : {MatmulShape{DType::kQ4_K, tokens, 6912, 1152, false, true},
+                                     {DType::kQ4_K, tokens, 1152, 6912, false, true},
+                                     {DType::kQ4_K, tokens, 1536, 1152, false, true},
+                                     {DType::kQ6_K, tokens, 1152, 1024, false, true}}) {
+      const MatmulChoice choice = choose_matmul(capabilities, shape);
+      EXPECT_GE(workgroups(shape, choice), 264u) << choice.name();
+    }
+  }
+}
+
+TEST(ChooseMatmul, SplitsColumnsOnlyWhereScratchIsAtHand) {
+  const Capabilities capabilities = large_gpu();
+  EXPECT_EQ(choose_matmul(capabilities, {DType::kQ4_K, 32, 640, 6912, false, false}).splits, 1u);
+  EXPECT_GT(choose_matmul(capabilities, {DType::kQ4_K, 32, 640, 6912, false, true}).splits, 1u);
+}
+
+TEST(ChooseMatmul, FewTokensTakeANarrowTile) {
+  const Capabilities capabilities = large_gpu();
+  EXPECT_GT(choose_matmul(capabilities, {DType::kQ4_K, 512, 262144, 1152}).tile_tokens, 32u);
+  EXPECT_LE(choose_matmul(capabilities, {DType::kQ4_K, 16, 262144, 1152}).tile_tokens, 32u);
+}
+
+TEST(ChooseMatmul, WhatCannotBeIsAnErrorNotADefault) {
+  EXPECT_EQ(error_of([] { choose_matmul(large_gpu(), {DType::kIQ2_S, 10, 256, 256}); }).code, ErrorCode::kUnsupported);
+  EXPECT_EQ(error_of([] { choose_matmul(large_gpu(), {DType::kQ4_K, 0, 256, 256}); }).code, ErrorCode::kInternal);
+  EXPECT_EQ(error_of([] {
+              choose_matmul(large_gpu(), {DType::kF16, 10, 256, 256, false, false, true});
+            }).code,
+            ErrorCode::kInternal);
+}
+
+TEST(ChooseMatmul, TheChoiceIsAmongTheCandidates) {
+  const Capabilities capabilities = large_gpu();
+  for (const MatmulShape& shape :
+       {MatmulShape{DType::kQ4_K, 512, 6912, 1152}, {DType::kQ6_K, 512, 1152, 6912}, {DType::kF16, 512, 1152, 6912}}) {
+    const std::string chosen = choose_matmul(capabilities, shape).name();
+    bool found = false;
+    for (const MatmulChoice& choice : matmul_candidates(capabilities, shape)) found |= choice.name() == chosen;
+    EXPECT_TRUE(found) << chosen;
+  }
+}
+
+}  // namespace
+}  // namespace doppler::gpu
