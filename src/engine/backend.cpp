@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "cpu/cpu_executor.h"
 #include "engine/machine.h"
+#include "gpu/device.h"
 #include "gpu/gpu_executor.h"
 #include "ref/ref_executor.h"
 

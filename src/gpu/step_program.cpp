@@ -14,7 +14,7 @@ namespace {
 
 uint64_t f32_bytes(int width, int rows) { return static_cast<uint64_t>(width) * static_cast<uint64_t>(rows) * 4; }
 
-MatmulShape shape_of(const Weight& weight, int tokens) {
+MatmulShape matmul_shape(const Weight& weight, int tokens) {
   return {weight.dtype,
           static_cast<uint64_t>(tokens),
           static_cast<uint64_t>(weight.rows),
@@ -39,7 +39,7 @@ ActivationBuffers::ActivationBuffers(GpuContext& context, BufferPlan buffer_plan
     widest = std::max(widest, static_cast<uint64_t>(weight.cols));
     // Fewer tokens may split their columns further, so every power of two is asked.
     for (int n = 2; n <= tokens; n *= 2) {
-      const MatmulChoice choice = choose_matmul(device.capabilities(), gpu::shape_of(weight, n));
+      const MatmulChoice choice = choose_matmul(device.capabilities(), matmul_shape(weight, n));
       scratch_bytes = std::max(scratch_bytes, matmul_scratch_bytes(choice, weight, static_cast<uint64_t>(2 * n)));
     }
   }
@@ -116,7 +116,7 @@ void StepProgram::matmul(const Step& step, int tokens) {
   const Buffer x = value(step.inputs[0]);
   const Buffer& out = step.logits_only ? own_value(step) : value(step.output);
   if (tokens == 1) return record_matvec(recording_, step.name, weight, x, bias, out);
-  const MatmulChoice choice = choose_matmul(c_.device.capabilities(), gpu::shape_of(weight, tokens));
+  const MatmulChoice choice = choose_matmul(c_.device.capabilities(), matmul_shape(weight, tokens));
   MatmulInput input{x, memory_->quantized, static_cast<uint64_t>(tokens)};
   if (choice.kernel == MatmulKernel::kInt8 && quantized_value_ != step.inputs[0]) {
     record_quantize_activations(recording_, step.name, x, input.tokens, static_cast<uint64_t>(weight.cols),
