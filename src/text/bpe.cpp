@@ -42,11 +42,16 @@ Bpe::Bpe(Vocabulary vocabulary, const std::vector<Merge>& merges, BpeOptions opt
 
   uint32_t length = 0;
   characters_.assign(kTableEnd, -1);
+  struct Ends {
+    char32_t first = 0, last = 0;
+  };
+  std::vector<Ends> ends(static_cast<size_t>(vocabulary_.id_end()));
   for (int32_t id = 0; id < vocabulary_.id_end(); ++id) {
     const std::string_view token = vocabulary_.token(id);
     if (token.empty()) continue;
     const char32_t code = read_valid_utf8(token, 0, length);
     if (length == token.size() && code < kTableEnd) characters_[code] = id;
+    ends[static_cast<size_t>(id)] = {code, read_last_utf8(token, length)};
   }
 
   size_t size = 64;
@@ -56,15 +61,19 @@ Bpe::Bpe(Vocabulary vocabulary, const std::vector<Merge>& merges, BpeOptions opt
   joints_.assign(kJointBits / 64, 0);
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const Merge& merge = merges[rank];
+    for (const int32_t id : {merge.left, merge.right, merge.result}) {
+      if (id < 0 || id >= vocabulary_.id_end()) {
+        fail({ErrorCode::kFormat, "a merge uses a token that is not there", where, "", std::to_string(id), ""});
+      }
+    }
     results_[rank] = merge.result;
     size_t slot = hash_pair(merge.left, merge.right) & (size - 1);
     while (slots_[slot].rank != kNoRank && (slots_[slot].left != merge.left || slots_[slot].right != merge.right)) {
       slot = (slot + 1) & (size - 1);
     }
     slots_[slot] = {merge.left, merge.right, static_cast<uint32_t>(rank)};
-    const std::string_view left = vocabulary_.token(merge.left), right = vocabulary_.token(merge.right);
-    if (left.empty() || right.empty()) continue;
-    const size_t joint = joint_of(read_last_utf8(left, length), read_valid_utf8(right, 0, length));
+    const size_t joint =
+        joint_of(ends[static_cast<size_t>(merge.left)].last, ends[static_cast<size_t>(merge.right)].first);
     joints_[joint / 64] |= uint64_t{1} << (joint % 64);
   }
 }

@@ -233,7 +233,9 @@ class FileReader {
       if (left.empty() || right.size() <= prefix) in_.wrong("a merge with nothing on one side");
       joined.assign(left);
       joined.append(right.substr(prefix));
-      merge.result = known(joined);
+      // The ways to make one token mostly stand together.
+      const bool same = !spec_.merges.empty() && vocabulary.token(spec_.merges.back().result) == joined;
+      merge.result = same ? spec_.merges.back().result : known(joined);
       spec_.merges.push_back(merge);
     }
   }

@@ -37,14 +37,15 @@ Vocabulary::Added Vocabulary::add(std::string_view token, int32_t id) {
   const size_t mask = slots_.size() - 1;
   size_t slot = hash & mask;
   for (; slots_[slot].id >= 0; slot = (slot + 1) & mask) {
-    if (slots_[slot].hash == hash && this->token(slots_[slot].id) == token) return Added::kTokenTaken;
+    if (slots_[slot].hash == hash && text(slots_[slot].place) == token) return Added::kTokenTaken;
   }
   if (pool_.size() + token.size() >= kEmpty) {
     fail({ErrorCode::kMemory, "the vocabulary's texts are too long", "", "less than 4 GiB", "", ""});
   }
-  slots_[slot] = {hash, id};
+  const Place place = {static_cast<uint32_t>(pool_.size()), static_cast<uint32_t>(token.size())};
+  slots_[slot] = {hash, id, place};
   if (static_cast<size_t>(id) >= places_.size()) places_.resize(static_cast<size_t>(id) + 1);
-  places_[static_cast<size_t>(id)] = {static_cast<uint32_t>(pool_.size()), static_cast<uint32_t>(token.size())};
+  places_[static_cast<size_t>(id)] = place;
   pool_.append(token);
   ++count_;
   return Added::kYes;
@@ -55,15 +56,13 @@ int32_t Vocabulary::find(std::string_view token) const {
   const uint32_t hash = hash_of(token);
   const size_t mask = slots_.size() - 1;
   for (size_t slot = hash & mask; slots_[slot].id >= 0; slot = (slot + 1) & mask) {
-    if (slots_[slot].hash == hash && this->token(slots_[slot].id) == token) return slots_[slot].id;
+    if (slots_[slot].hash == hash && text(slots_[slot].place) == token) return slots_[slot].id;
   }
   return -1;
 }
 
 std::string_view Vocabulary::token(int32_t id) const {
-  if (!has(id)) return {};
-  const Place& place = places_[static_cast<size_t>(id)];
-  return std::string_view(pool_).substr(place.offset, place.length);
+  return has(id) ? text(places_[static_cast<size_t>(id)]) : std::string_view();
 }
 
 void Vocabulary::grow() {

@@ -125,6 +125,11 @@ TEST(Bpe, AWholePieceCanGoBeforeTheMerges) {
   EXPECT_EQ(encode(Bpe(tokens, {{0, 1, 3}}, options, ""), "abc"), (std::vector<int32_t>{4}));
 }
 
+TEST(Bpe, RefusesMergesOfTokensThatAreNotThere) {
+  EXPECT_THROW(Bpe(vocabulary({"a", "b"}), {{0, 1, 2}}, {}, "test"), Failure);
+  EXPECT_THROW(Bpe(vocabulary({"a", "b"}), {{-1, 1, 0}}, {}, "test"), Failure);
+}
+
 TEST(Vocabulary, KeepsTokensAndIdsApart) {
   Vocabulary tokens;
   EXPECT_EQ(tokens.add("a", 7), Vocabulary::Added::kYes);
