@@ -16,13 +16,13 @@ constexpr int kMixVectors = kLanes == 16 ? 4 : 2;  // value vectors mixed togeth
 
 template <bool Whole>
 inline Vf load_keys(const KeyTile& tile, int d, int v) {
-  const uint16_t* p = tile.keys + static_cast<size_t>(d) * static_cast<size_t>(tile.pitch) + v * kLanes;
-  if constexpr (Whole) return load_f16(p);
+  const int16_t* p = tile.keys + static_cast<size_t>(d) * static_cast<size_t>(tile.pitch) + v * kLanes;
+  if constexpr (Whole) return load_i16(p);
   const int left = tile.pitch - v * kLanes;
-  return load_f16_n(p, left < 0 ? 0 : left < kLanes ? left : kLanes);
+  return load_i16_n(p, left < 0 ? 0 : left < kLanes ? left : kLanes);
 }
 
-// scores[r][t][key] = query r · key, for R rows and T tiles.
+// scores[r][t][key] = query r · the key's whole numbers, for R rows and T tiles.
 template <int R, int T, bool Whole>
 void score(const float* queries, int dim, const KeyTile* tiles, float* scores) {
   Vf sum[R][T * kVectors];
@@ -84,7 +84,7 @@ inline Shares join_totals(float& highest, float& total, float new_highest, float
   return shares;
 }
 
-// Turns a row of scores into the unit's weights and joins their total to the row's.
+// Turns a row of scores into the unit's weights, each times its value's scale, and joins their total to the row's.
 inline Shares weigh(const QueryTile& q, int row, const KeyTile* tiles, int count, const SoftmaxState& state,
                     float* scores) {
   const int vectors = count * kVectors;
@@ -94,11 +94,9 @@ inline Shares weigh(const QueryTile& q, int row, const KeyTile* tiles, int count
   bool some = false;
   Vf most = set1(-3e38f);
   for (int i = 0; i < vectors; ++i) {
-    Vf s = load(scores + i * kLanes);
-    if (q.softcap > 0) {
-      s = mul(set1(q.softcap), vtanh(mul(s, set1(1.0f / q.softcap))));
-      store(scores + i * kLanes, s);
-    }
+    Vf s = mul(load(scores + i * kLanes), load(tiles[i / kVectors].key_scales + (i % kVectors) * kLanes));
+    if (q.softcap > 0) s = mul(set1(q.softcap), vtanh(mul(s, set1(1.0f / q.softcap))));
+    store(scores + i * kLanes, s);
     const Vm mask = seen(i);
     some |= any(mask);
     most = select(mask, max(most, s), most);
@@ -111,9 +109,11 @@ inline Shares weigh(const QueryTile& q, int row, const KeyTile* tiles, int count
   const Vf top = set1(highest);
   Vf total = zero();
   for (int i = 0; i < vectors; ++i) {
-    const Vf weight = select(seen(i), vexp(sub(load(scores + i * kLanes), top)), zero());
+    const Vm mask = seen(i);
+    const Vf weight = select(mask, vexp(sub(load(scores + i * kLanes), top)), zero());
     total = add(total, weight);
-    store(scores + i * kLanes, weight);
+    const Vf scale = load(tiles[i / kVectors].value_scales + (i % kVectors) * kLanes);
+    store(scores + i * kLanes, select(mask, mul(weight, scale), zero()));
   }
   return join_totals(state.highest[row], state.total[row], highest, sum_lanes(total));
 }
@@ -134,12 +134,12 @@ void mix(const KeyTile* tiles, int count, const float* weights, const Shares* sh
   }
   for (int t = 0; t < count; ++t) {
     for (int j = 0; j < tiles[t].pitch; ++j) {
-      const uint16_t* row = tiles[t].values + static_cast<size_t>(j) * static_cast<size_t>(dim) + column;
+      const int16_t* row = tiles[t].values + static_cast<size_t>(j) * static_cast<size_t>(dim) + column;
       Vf value[V];
 #pragma GCC unroll 4
       for (int v = 0; v < V; ++v) {
         value[v] =
-            v == V - 1 && last_lanes < kLanes ? load_f16_n(row + v * kLanes, last_lanes) : load_f16(row + v * kLanes);
+            v == V - 1 && last_lanes < kLanes ? load_i16_n(row + v * kLanes, last_lanes) : load_i16(row + v * kLanes);
       }
 #pragma GCC unroll 4
       for (int r = 0; r < R; ++r) {

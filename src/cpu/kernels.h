@@ -58,11 +58,15 @@ struct GluParams {
   float limit, alpha;
 };
 
-// A tile of 16 keys of one kv head: keys as [dim][pitch] f16 (so that lanes are keys), values as [key][dim] f16.
+// A tile of 16 keys of one kv head, in 16 bits: keys as [dim][pitch] (so that lanes are keys), values as [key][dim].
+// A key or value vector is its scale times whole numbers up to ±32767. That costs a scale a vector more than f16 and is
+// closer whatever the numbers: the rounding error is at most 2^-16 of the largest element, and has no largest value.
 inline constexpr int kKeyTile = 16;
 struct KeyTile {
-  const uint16_t* keys;
-  const uint16_t* values;
+  const int16_t* keys;
+  const int16_t* values;
+  const float* key_scales;  // [kKeyTile], readable even where the tile is narrower
+  const float* value_scales;
   int pitch;                    // keys in this tile: kKeyTile, or fewer in the last tile of a cache
   int32_t positions[kKeyTile];  // of each key; negative where there is none
 };
@@ -110,8 +114,8 @@ struct Kernels {
   // Quantises one group of n ≤ 32 values into group g of a block.
   void (*quantize_group)(const float* x, int n, ActBlock* block, int g);
 
-  // f32 to f16, to nearest even; magnitudes past 65504 become 65504.
-  void (*to_f16)(const float* x, uint16_t* out, int n);
+  // Rounds x to whole numbers up to ±32767 times the scale it returns (NaN, with zeros, if an x is not finite).
+  float (*to_i16)(const float* x, int16_t* out, int n);
   // Joins the softmax of one unit's keys, in `count` ≤ kUnitTiles tiles, to the running one.
   void (*attend)(const QueryTile& q, const KeyTile* tiles, int count, const SoftmaxState& state, float* scratch);
   // Joins one row of a running softmax to another: what `attend` does with a unit.

@@ -5,15 +5,24 @@
 
 namespace doppler::cpu {
 
-void KvStore::store(const Kernels& kernels, int slot, const float* k, const float* v, uint16_t* scratch) const {
+void KvStore::place(std::byte* memory) {
+  key_scales = reinterpret_cast<float*>(memory);
+  value_scales = key_scales + scales();
+  keys = reinterpret_cast<int16_t*>(value_scales + scales());
+  values = keys + elements();
+}
+
+void KvStore::store(const Kernels& kernels, int slot, const float* k, const float* v, int16_t* scratch) const {
   const int t = slot / kKeyTile, width = pitch(t), lane = slot % kKeyTile;
   const size_t head_elements = static_cast<size_t>(capacity) * static_cast<size_t>(dim);
   for (int h = 0; h < kv_heads; ++h) {
     const size_t head = static_cast<size_t>(h) * head_elements;
-    kernels.to_f16(k + h * dim, scratch, dim);
-    uint16_t* key = keys + head + static_cast<size_t>(t) * kKeyTile * static_cast<size_t>(dim) + lane;
+    const size_t scale = static_cast<size_t>(h * tiles() * kKeyTile + slot);
+    key_scales[scale] = kernels.to_i16(k + h * dim, scratch, dim);
+    int16_t* key = keys + head + static_cast<size_t>(t) * kKeyTile * static_cast<size_t>(dim) + lane;
     for (int d = 0; d < dim; ++d) key[d * width] = scratch[d];
-    kernels.to_f16(v + h * dim, values + head + static_cast<size_t>(slot) * static_cast<size_t>(dim), dim);
+    int16_t* value = values + head + static_cast<size_t>(slot) * static_cast<size_t>(dim);
+    value_scales[scale] = kernels.to_i16(v + h * dim, value, dim);
   }
 }
 
@@ -23,12 +32,16 @@ void KvStore::copy_slot(int slot, const KvStore& from, int from_slot) const {
   for (int h = 0; h < kv_heads; ++h) {
     const size_t head = static_cast<size_t>(h) * static_cast<size_t>(capacity) * d_count;
     const size_t from_head = static_cast<size_t>(h) * static_cast<size_t>(from.capacity) * d_count;
-    uint16_t* key = keys + head + static_cast<size_t>(t) * kKeyTile * d_count + slot % kKeyTile;
-    const uint16_t* from_key =
+    int16_t* key = keys + head + static_cast<size_t>(t) * kKeyTile * d_count + slot % kKeyTile;
+    const int16_t* from_key =
         from.keys + from_head + static_cast<size_t>(from_t) * kKeyTile * d_count + from_slot % kKeyTile;
     for (int d = 0; d < dim; ++d) key[d * width] = from_key[d * from_width];
     std::memcpy(values + head + static_cast<size_t>(slot) * d_count,
-                from.values + from_head + static_cast<size_t>(from_slot) * d_count, d_count * sizeof(uint16_t));
+                from.values + from_head + static_cast<size_t>(from_slot) * d_count, d_count * sizeof(int16_t));
+    const size_t scale = static_cast<size_t>(h * tiles() * kKeyTile + slot);
+    const size_t from_scale = static_cast<size_t>(h * from.tiles() * kKeyTile + from_slot);
+    key_scales[scale] = from.key_scales[from_scale];
+    value_scales[scale] = from.value_scales[from_scale];
   }
 }
 
@@ -39,6 +52,9 @@ KeyTile KvStore::tile(int head, int t, int base, int newest, int low, int high) 
   KeyTile tile;
   tile.keys = keys + start;
   tile.values = values + start;
+  const size_t scale = static_cast<size_t>((head * tiles() + t) * kKeyTile);
+  tile.key_scales = key_scales + scale;
+  tile.value_scales = value_scales + scale;
   tile.pitch = pitch(t);
   // The slot that holds `newest`, and how old a slot's position is going round from there.
   const int newest_slot = newest % capacity;
@@ -52,7 +68,7 @@ KeyTile KvStore::tile(int head, int t, int base, int newest, int low, int high) 
 }
 
 KvCache::KvCache(const Plan& plan, int context, int block) {
-  size_t elements = 0, aside_elements = 0;
+  size_t bytes = 0, aside_bytes = 0;
   for (const Step& step : plan.steps) {
     const auto* op = std::get_if<Attention>(&step.op);
     if (!op) continue;
@@ -66,18 +82,16 @@ KvCache::KvCache(const Plan& plan, int context, int block) {
     }
     layer.aside = layer.store;
     layer.aside.capacity = (layer.kind == KvKind::kOddRing ? layer.store.capacity : 0) + kUnitKeys + block;
-    elements += 2 * layer.store.elements();
-    if (layer.kind != KvKind::kWhole) aside_elements = std::max(aside_elements, 2 * layer.aside.elements());
+    bytes += layer.store.bytes();
+    if (layer.kind != KvKind::kWhole) aside_bytes = std::max(aside_bytes, layer.aside.bytes());
   }
-  memory_ = Memory(elements * sizeof(uint16_t), "the context");
-  aside_memory_ = Memory(aside_elements * sizeof(uint16_t), "a block of fresh keys and values");
-  uint16_t* next = memory_.as<uint16_t>();
+  memory_ = Memory(bytes, "the context");
+  aside_memory_ = Memory(aside_bytes, "a block of fresh keys and values");
+  std::byte* next = memory_.data();
   for (Layer& layer : layers_) {
-    layer.store.keys = next;
-    layer.store.values = next + layer.store.elements();
-    next += 2 * layer.store.elements();
-    layer.aside.keys = aside_memory_.as<uint16_t>();
-    layer.aside.values = layer.aside.keys + layer.aside.elements();
+    layer.store.place(next);
+    next += layer.store.bytes();
+    layer.aside.place(aside_memory_.data());
   }
 }
 

@@ -1,6 +1,6 @@
-// Keys and values of every attention layer, in f16. A windowed layer keeps a ring of its window; a global one keeps the
-// whole context. Per kv head, keys lie in tiles of 16 positions as [dim][16] (the last tile as narrow as it must be),
-// values as [position][dim].
+// Keys and values of every attention layer, in 16 bits (see KeyTile). A windowed layer keeps a ring of its window; a
+// global one keeps the whole context. Per kv head, keys lie in tiles of 16 positions as [dim][16] (the last tile as
+// narrow as it must be), values as [position][dim].
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,25 @@ namespace doppler::cpu {
 
 // A place for `capacity` positions; position p lies in slot p mod capacity.
 struct KvStore {
-  uint16_t* keys = nullptr;
-  uint16_t* values = nullptr;
+  int16_t* keys = nullptr;
+  int16_t* values = nullptr;
+  float* key_scales = nullptr;  // [kv_heads][tiles · 16]
+  float* value_scales = nullptr;
   int capacity = 0, kv_heads = 0, dim = 0;
 
   size_t elements() const {
     return static_cast<size_t>(capacity) * static_cast<size_t>(kv_heads) * static_cast<size_t>(dim);
   }
+  size_t scales() const { return static_cast<size_t>(kv_heads) * static_cast<size_t>(tiles()) * kKeyTile; }
+  size_t bytes() const { return 2 * (elements() * sizeof(int16_t) + scales() * sizeof(float)); }
+  // Takes its memory of bytes() from `memory`, aligned to 4 bytes.
+  void place(std::byte* memory);
+
   int tiles() const { return (capacity + kKeyTile - 1) / kKeyTile; }
   int pitch(int tile) const { return capacity - tile * kKeyTile < kKeyTile ? capacity - tile * kKeyTile : kKeyTile; }
 
-  // Rounds one position's keys and values [kv_heads · dim] to f16 and writes them to a slot. scratch: dim elements.
-  void store(const Kernels& kernels, int slot, const float* k, const float* v, uint16_t* scratch) const;
+  // Rounds one position's keys and values [kv_heads · dim] and writes them to a slot. scratch: dim elements.
+  void store(const Kernels& kernels, int slot, const float* k, const float* v, int16_t* scratch) const;
   // Copies a slot of another store with the same heads.
   void copy_slot(int slot, const KvStore& from, int from_slot) const;
   // Tile `t` of a head when the store holds positions up to base + newest; keys outside [low, high] count as missing.

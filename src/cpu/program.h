@@ -35,7 +35,7 @@ enum class OpKind : uint8_t {
   kRoute,
   kCombine,
   kQuantize,  // f32 row to ActBlocks
-  kStoreKv,   // fresh keys and values to f16: into the cache, or aside while a ring is still read
+  kStoreKv,   // fresh keys and values into the cache, or aside while a ring is still read
   kCommitKv,  // from aside into the ring
   kMerge,     // joins the parts of an attention that was split by keys
   kMatMul,

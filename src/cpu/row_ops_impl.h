@@ -163,11 +163,21 @@ void quantize(const float* x, int n, ActBlock* out) {
   }
 }
 
-void to_f16(const float* x, uint16_t* out, int n) {
-  const Vf top = set1(65504.0f), bottom = set1(-65504.0f);
+float to_i16(const float* x, int16_t* out, int n) {
+  float most = 0;
+  bool finite = true;
   by_vector(n, [&](int i, int lanes) {
-    store_f16_n(out + i, max(bottom, min(top, load_part(x + i, lanes))), lanes);  // NaN stays NaN
+    const Vf a = abs(load_part(x + i, lanes));
+    const float here = max_lanes(a);
+    finite &= sum_lanes(sub(a, a)) == 0.0f;  // inf − inf and NaN − NaN are NaN
+    most = here > most ? here : most;
   });
+  const bool some = finite && most > 1e-30f;
+  const Vf inverse = set1(some ? 32767.0f / most : 0.0f);
+  by_vector(n, [&](int i, int lanes) {
+    store_i16_n(out + i, finite ? mul(load_part(x + i, lanes), inverse) : zero(), lanes);
+  });
+  return some ? most / 32767.0f : finite ? 0.0f : __builtin_nanf("");
 }
 
 }  // namespace

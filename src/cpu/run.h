@@ -29,7 +29,7 @@ struct Scratch {
   float* total;
   int32_t* first;
   int32_t* last;
-  uint16_t* half;          // [dim]
+  int16_t* rounded;        // [dim]
   int32_t* expert_start;   // [experts + 1]
   int32_t* expert_tokens;  // [block · k]: row · k + place
 };

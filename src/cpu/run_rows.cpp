@@ -99,14 +99,14 @@ class RowRunner {
     const KvStore& cache = s_.cache->layer(layer);
     const int position = s_.position + token;
     if (!s_.cache->uses_aside(layer, count)) {
-      return cache.store(k_, position % cache.capacity, in(op, 0, row), in(op, 1, row), scratch_.half);
+      return cache.store(k_, position % cache.capacity, in(op, 0, row), in(op, 1, row), scratch_.rounded);
     }
     const KvStore& aside = s_.cache->aside(layer);
     const int base = s_.cache->aside_base(layer, s_.position);
     for (int p = s_.cache->aside_first(layer, s_.position) + token; p < s_.position; p += count) {
       aside.copy_slot(p - base, cache, p % cache.capacity);  // each row brings its share of the older keys
     }
-    aside.store(k_, position - base, in(op, 0, row), in(op, 1, row), scratch_.half);
+    aside.store(k_, position - base, in(op, 0, row), in(op, 1, row), scratch_.rounded);
   }
 
   void commit_kv(const Op& op, int token) {

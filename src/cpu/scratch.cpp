@@ -67,7 +67,7 @@ Scratch lay_out(const Program& program, const Plan& plan, int block, Pieces& pie
   scratch.total = pieces.take<float>(rows);
   scratch.first = pieces.take<int32_t>(rows);
   scratch.last = pieces.take<int32_t>(rows);
-  scratch.half = pieces.take<uint16_t>(s.dim);
+  scratch.rounded = pieces.take<int16_t>(s.dim);
   scratch.expert_start = pieces.take<int32_t>(s.experts + 1);
   scratch.expert_tokens = pieces.take<int32_t>(tokens * s.per_token);
   return scratch;

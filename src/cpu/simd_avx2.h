@@ -27,9 +27,19 @@ inline Vf load_f16_n(const uint16_t* p, int n) {
   for (int i = 0; i < n; ++i) part[i] = p[i];
   return load_f16(part);
 }
-inline void store_f16_n(uint16_t* p, Vf a, int n) {
-  alignas(16) uint16_t part[8];
-  _mm_store_si128(reinterpret_cast<__m128i*>(part), _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+inline Vf load_i16(const int16_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+inline Vf load_i16_n(const int16_t* p, int n) {
+  alignas(16) int16_t part[8] = {};
+  for (int i = 0; i < n; ++i) part[i] = p[i];
+  return load_i16(part);
+}
+inline void store_i16_n(int16_t* p, Vf a, int n) {  // rounds to nearest even; |a| ≤ 32767
+  const __m256i whole = _mm256_cvtps_epi32(a);
+  alignas(16) int16_t part[8];
+  _mm_store_si128(reinterpret_cast<__m128i*>(part),
+                  _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1)));
   for (int i = 0; i < n; ++i) p[i] = part[i];
 }
 

@@ -24,8 +24,14 @@ inline Vf load_f16(const uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
 inline Vf load_f16_n(const uint16_t* p, int n) { return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(low_lanes(n), p)); }
-inline void store_f16_n(uint16_t* p, Vf a, int n) {
-  _mm256_mask_storeu_epi16(p, low_lanes(n), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+inline Vf load_i16(const int16_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))));
+}
+inline Vf load_i16_n(const int16_t* p, int n) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(_mm256_maskz_loadu_epi16(low_lanes(n), p)));
+}
+inline void store_i16_n(int16_t* p, Vf a, int n) {  // rounds to nearest even; |a| ≤ 32767
+  _mm256_mask_storeu_epi16(p, low_lanes(n), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(a)));
 }
 
 inline Vf add(Vf a, Vf b) { return _mm512_add_ps(a, b); }

@@ -66,17 +66,21 @@ inline Vf load_f16_n(const uint16_t* p, int n) {
   for (int i = 0; i < n; ++i) r.v[i] = f16_value(p[i]);
   return r;
 }
-inline uint16_t f16_bits(float f) {  // |f| ≤ 65504
-  const uint32_t bits = to_bits(f);
-  const uint32_t magnitude = bits & 0x7fffffffu, sign = (bits >> 16) & 0x8000u;
-  if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);
-  if (magnitude < 0x38800000u) {  // subnormal in f16: adding 0.5 aligns and rounds
-    return static_cast<uint16_t>(sign | (to_bits(from_bits(magnitude) + 0.5f) - 0x3f000000u));
-  }
-  return static_cast<uint16_t>(sign | ((magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13));
+inline Vf load_i16(const int16_t* p) {
+  return each([&](int i) { return static_cast<float>(p[i]); });
 }
-inline void store_f16_n(uint16_t* p, const Vf& a, int n) {
-  for (int i = 0; i < n; ++i) p[i] = f16_bits(a.v[i]);
+inline Vf load_i16_n(const int16_t* p, int n) {
+  Vf r = {};
+  for (int i = 0; i < n; ++i) r.v[i] = static_cast<float>(p[i]);
+  return r;
+}
+// Adding and taking away 1.5 · 2^23 rounds to the nearest even whole number (|a| < 2^22).
+inline float round_one(float a) {
+  const float big = a + 12582912.0f;
+  return big - 12582912.0f;
+}
+inline void store_i16_n(int16_t* p, const Vf& a, int n) {  // rounds to nearest even; |a| ≤ 32767
+  for (int i = 0; i < n; ++i) p[i] = static_cast<int16_t>(round_one(a.v[i]));
 }
 
 inline Vf add(const Vf& a, const Vf& b) {
@@ -118,11 +122,6 @@ inline float max_lanes(const Vf& a) {
   float m = a.v[0];
   for (int i = 1; i < kLanes; ++i) m = a.v[i] > m ? a.v[i] : m;
   return m;
-}
-// Adding and taking away 1.5 · 2^23 rounds to the nearest even whole number (|a| < 2^22).
-inline float round_one(float a) {
-  const float big = a + 12582912.0f;
-  return big - 12582912.0f;
 }
 inline Vf round(const Vf& a) {
   return each([&](int i) { return round_one(a.v[i]); });

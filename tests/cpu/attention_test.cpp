@@ -1,9 +1,8 @@
-// The cache's tiles and the running softmax, against plain attention over keys and values rounded to f16.
+// The cache's tiles and the running softmax, against plain attention over keys and values rounded to 16 bits.
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "base/half.h"
 #include "cpu/isa.h"
 #include "cpu/kv_cache.h"
 #include "ref/ops.h"
@@ -16,8 +15,13 @@ using doppler::testing::Random;
 
 class AttendTest : public ::testing::TestWithParam<const Kernels*> {};
 
-std::vector<float> rounded(std::vector<float> v) {
-  for (float& x : v) x = f16_to_f32(f32_to_f16(x));
+// What is left of vectors of `dim` numbers when they are kept in 16 bits.
+std::vector<float> rounded(const Kernels& k, std::vector<float> v, int dim) {
+  std::vector<int16_t> whole(static_cast<size_t>(dim));
+  for (size_t i = 0; i < v.size(); i += whole.size()) {
+    const float scale = k.to_i16(v.data() + i, whole.data(), dim);
+    for (size_t d = 0; d < whole.size(); ++d) v[i + d] = scale * whole[d];
+  }
   return v;
 }
 
@@ -27,8 +31,8 @@ void check(const Kernels& k, int dim, int heads, int n, int first, int window, i
   Random random(seed);
   const int total = first + n;
   const size_t width = static_cast<size_t>(dim);
-  const auto keys = rounded(random.bells(width * static_cast<size_t>(total)));
-  const auto values = rounded(random.bells(width * static_cast<size_t>(total)));
+  const auto keys = rounded(k, random.bells(width * static_cast<size_t>(total)), dim);
+  const auto values = rounded(k, random.bells(width * static_cast<size_t>(total)), dim);
   const auto queries = random.bells(width * static_cast<size_t>(n * heads));
   const auto sink = random.bells(static_cast<size_t>(heads), 3);
   const Attention op{0, heads, 1, dim, window, 0.3f, softcap, sinks};
@@ -39,9 +43,9 @@ void check(const Kernels& k, int dim, int heads, int n, int first, int window, i
   store.capacity = capacity;
   store.kv_heads = 1;
   store.dim = dim;
-  std::vector<uint16_t> key_memory(store.elements()), value_memory(store.elements()), half(width);
-  store.keys = key_memory.data();
-  store.values = value_memory.data();
+  const Memory memory(store.bytes(), "test");
+  store.place(memory.data());
+  std::vector<int16_t> half(width);
   for (int p = 0; p < total; ++p) {
     store.store(k, p % capacity, keys.data() + p * dim, values.data() + p * dim, half.data());
   }
@@ -125,7 +129,8 @@ TEST(KvCache, AWindowedLayerNeverTakesMoreThanItsWindow) {
   c.ropes = {RopeConfig{}};
   c.layers = {{5, 0}, {0, 0}, {100, 0}};
   const KvCache cache(build_plan(c), 40, 16);
-  EXPECT_EQ(cache.bytes(), (5 + 40 + 40) * 2 * 12 * sizeof(uint16_t));
+  // 16 bits an element; a scale a key and head, in whole tiles.
+  EXPECT_EQ(cache.bytes(), (5 + 40 + 40) * 2 * 12 * sizeof(int16_t) + (16 + 48 + 48) * 2 * 2 * sizeof(float));
   EXPECT_EQ(cache.kind(0), KvKind::kOddRing);
   EXPECT_EQ(cache.kind(1), KvKind::kWhole);
   EXPECT_EQ(cache.kind(2), KvKind::kWhole);

@@ -50,13 +50,13 @@ const Model kModels[] = {{"plain", testing::plain_config},
                          {"odd", testing::odd_config},
                          {"odd_experts", testing::odd_expert_config}};
 
-// Keys and values are rounded to f16 (2^-11), quantised matrices see activations of 8 bits (about 0.5 % a product).
+// Keys and values are rounded to 16 bits; quantised matrices see activations of 8 bits (about 0.5 % a product).
 double bound_of(DType type) {
   switch (type) {
     case DType::kF32:
     case DType::kF16:
     case DType::kBF16:
-    case DType::kMXFP4: return 2e-3;
+    case DType::kMXFP4: return 3e-4;
     default: return 5e-2;
   }
 }
@@ -152,11 +152,11 @@ TEST_P(ExecutorTest, ATapSeesEveryStepWithItsRowsAndPosition) {
   ASSERT_EQ(got.size(), m.plan.steps.size());
   for (const auto& [name, data] : expected) {
     ASSERT_EQ(got[name].size(), data.size()) << name;
-    EXPECT_LE(error_of(got[name], data), 2e-3) << name;
+    EXPECT_LE(error_of(got[name], data), 3e-4) << name;
   }
   executor->set_tap(nullptr);
   executor->reset();
-  EXPECT_LE(error_of(executor->forward(tokens, Logits::kAll), expected[m.plan.steps.back().name]), 2e-3);
+  EXPECT_LE(error_of(executor->forward(tokens, Logits::kAll), expected[m.plan.steps.back().name]), 3e-4);
 }
 
 // Not nearly: the same bits. A prompt's answer does not depend on how it was cut, and checking a guessed continuation
@@ -213,7 +213,7 @@ TEST(CpuExecutor, ExpertsInMxfp4AgreeWithTheReference) {
   for (const cpu::Kernels* kernels : cpu::available_kernels()) {
     for (const int block : {0, 1, 3}) {
       const auto executor = cpu_executor(m, {.block = block}, {.kernels = kernels});
-      EXPECT_LE(error_of(executor->forward(tokens, Logits::kAll), expected), 2e-3) << kernels->name;
+      EXPECT_LE(error_of(executor->forward(tokens, Logits::kAll), expected), 3e-4) << kernels->name;
     }
   }
 }
@@ -230,7 +230,7 @@ TEST(CpuExecutor, WindowsStayRightOverManyTurnsOfTheRing) {
   for (const int block : {300, 1, 5, 16, 130, 700}) {
     const auto executor = cpu_executor(m, {.context = 1000, .block = block});
     const auto logits = copied(executor->forward(tokens, Logits::kAll));
-    EXPECT_LE(error_of(logits, expected), 2e-3) << "blocks of " << block;
+    EXPECT_LE(error_of(logits, expected), 3e-4) << "blocks of " << block;
     if (first.empty()) first = logits;
     EXPECT_EQ(logits, first) << "blocks of " << block;
   }
@@ -239,7 +239,11 @@ TEST(CpuExecutor, WindowsStayRightOverManyTurnsOfTheRing) {
 TEST(CpuExecutor, TheContextTakesWhatTheModelSays) {
   const RandomModel m(testing::odd_config(), DType::kF32);
   for (const int context : {5, 19, 100}) {
-    EXPECT_EQ(cpu_executor(m, {.context = context})->context_bytes(), kv_cache_bytes(m.config, context));
+    const size_t least = kv_cache_bytes(m.config, context),
+                 has = cpu_executor(m, {.context = context})->context_bytes();
+    EXPECT_GE(has, least);
+    const size_t vectors = m.config.layers.size() * static_cast<size_t>(2 * m.config.kv_heads * (context + 15));
+    EXPECT_LE(has, least + vectors * sizeof(float)) << "a scale for each key and value";
   }
 }
 
