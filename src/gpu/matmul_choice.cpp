@@ -11,7 +11,7 @@ namespace doppler::gpu {
 namespace {
 
 constexpr uint64_t kEnoughWorkgroups = 264;  // two a processor on the largest GPUs of today
-constexpr uint64_t kMostSplits = 8;
+constexpr uint64_t kMostSplits = 4;
 constexpr uint64_t kLeastSplitCols = 512;           // of one part: less does not pay for adding the parts
 constexpr uint32_t kMostBufferedBytes = 32u << 10;  // of workgroup memory for two buffers
 
@@ -101,10 +101,9 @@ MatmulChoice make_choice(MatmulKernel kernel, const MatmulTile& tile, const Matm
   return choice;
 }
 
-uint64_t splits_for(const MatmulShape& shape, const MatmulTile& tile) {
+uint64_t most_splits(const MatmulShape& shape) {
   if (!shape.may_split || shape.glu) return 1;
-  const uint64_t wanted = kEnoughWorkgroups / std::max<uint64_t>(1, workgroups(shape, tile));
-  return std::clamp<uint64_t>(std::min(wanted, shape.cols / kLeastSplitCols), 1, kMostSplits);
+  return std::clamp<uint64_t>(shape.cols / kLeastSplitCols, 1, kMostSplits);
 }
 
 void need_tokens(const MatmulShape& shape) {
@@ -140,19 +139,27 @@ MatmulChoice choose_matmul(const Capabilities& capabilities, const MatmulShape& 
   }
   const std::span<const MatmulTile> tiles = kernel == MatmulKernel::kInt8 ? std::span<const MatmulTile>(kInt8Tiles)
                                                                           : std::span<const MatmulTile>(kFloatTiles);
-  MatmulTile chosen = tiles.back();
+  std::vector<MatmulTile> usable;
   for (MatmulTile tile : tiles) {
-    if (capabilities.software) break;  // compiling costs more than computing there
     if (tile.buffers == 2 &&
         workgroup_bytes(kernel, tile) > std::min(kMostBufferedBytes, capabilities.limits.workgroup_bytes)) {
       tile.buffers = 1;
     }
-    if (!fits(kernel, tile, capabilities.limits)) continue;
-    chosen = tile;
     const bool wasteful = tile.tokens() >= 2 * shape.tokens;
-    if (!wasteful && workgroups(shape, tile) >= kEnoughWorkgroups) break;
+    if (fits(kernel, tile, capabilities.limits) && !wasteful) usable.push_back(tile);
   }
-  return make_choice(kernel, chosen, shape, splits_for(shape, chosen));
+  // Compiling costs more than computing where the GPU is the CPU.
+  if (usable.empty() || capabilities.software) usable = {tiles.back()};
+  // The largest tile with enough workgroups; failing that, the largest that has them in parts; failing that, the last.
+  for (uint64_t splits : {uint64_t{1}, most_splits(shape)}) {
+    for (const MatmulTile& tile : usable) {
+      const uint64_t whole = workgroups(shape, tile);
+      if (whole * splits >= kEnoughWorkgroups) {
+        return make_choice(kernel, tile, shape, std::min<uint64_t>(splits, div_up(kEnoughWorkgroups, whole)));
+      }
+    }
+  }
+  return make_choice(kernel, usable.back(), shape, most_splits(shape));
 }
 
 std::vector<MatmulChoice> matmul_candidates(const Capabilities& capabilities, const MatmulShape& shape) {
@@ -168,10 +175,9 @@ std::vector<MatmulChoice> matmul_candidates(const Capabilities& capabilities, co
   std::vector<MatmulChoice> choices;
   for (const MatmulTile& tile : tiles) {
     if (!fits(kernel, tile, capabilities.limits)) continue;
-    for (uint64_t splits = 1; splits <= kMostSplits; splits *= 2) {
-      const bool useful = shape.may_split && !shape.glu && shape.cols >= splits * kLeastSplitCols &&
-                          workgroups(shape, tile) * splits <= 4 * kEnoughWorkgroups;
-      if (splits == 1 || useful) choices.push_back(make_choice(kernel, tile, shape, splits));
+    for (uint64_t splits = 1; splits <= most_splits(shape); splits *= 2) {
+      const bool useful = splits == 1 || workgroups(shape, tile) * splits <= 3 * kEnoughWorkgroups;
+      if (useful) choices.push_back(make_choice(kernel, tile, shape, splits));
     }
   }
   return choices;

@@ -80,6 +80,8 @@ TEST(ChooseMatmul, SplitsColumnsOnlyWhereScratchIsAtHand) {
   const Capabilities capabilities = large_gpu();
   EXPECT_EQ(choose_matmul(capabilities, {DType::kQ4_K, 32, 640, 6912, false, false}).splits, 1u);
   EXPECT_GT(choose_matmul(capabilities, {DType::kQ4_K, 32, 640, 6912, false, true}).splits, 1u);
+  // Less than a few hundred columns a part would not pay.
+  EXPECT_EQ(choose_matmul(capabilities, {DType::kQ4_K, 32, 640, 640, false, true}).splits, 1u);
 }
 
 TEST(ChooseMatmul, FewTokensTakeANarrowTile) {

@@ -160,20 +160,26 @@ PreparedCase prepare_check(Device& device, const MatmulCase& c) {
   return p;
 }
 
-PreparedCase prepare_measure(Device& device, const MatmulCase& c) {
+// What the measurements of one shape share: made once, by the first.
+struct MeasureInputs {
+  std::vector<Weight> weights;
+  std::vector<float> x;
+};
+
+PreparedCase prepare_measure(Device& device, const MatmulCase& c, MeasureInputs& inputs) {
   const MatmulShape& s = c.shape;
-  const RandomMatrix matrix(s.dtype, static_cast<int64_t>(s.rows), static_cast<int64_t>(s.cols), 1);
-  CaseRandom random(1);
-  std::vector<Weight> weights(s.glu ? 2 : 1, upload_weight(device, matrix.tensor));
+  if (inputs.weights.empty()) {
+    const RandomMatrix matrix(s.dtype, static_cast<int64_t>(s.rows), static_cast<int64_t>(s.cols), 1);
+    inputs.weights.assign(s.glu ? 2 : 1, upload_weight(device, matrix.tensor));
+    inputs.x = CaseRandom(1).floats(s.tokens * s.cols, -1, 1);
+  }
   PreparedCase p;
   p.recording = std::make_unique<Recording>(device, "matmul");
-  p.out = record(device, *p.recording, c, weights, random.floats(s.tokens * s.cols, -1, 1), std::vector<float>(s.rows),
-                 false)
-              .out;
+  p.out = record(device, *p.recording, c, inputs.weights, inputs.x, {}, false).out;
   device.wait();
   const double matrices = s.glu ? 2 : 1;
-  p.bytes =
-      matrices * static_cast<double>(weights[0].bytes()) + 4.0 * static_cast<double>(s.tokens * (s.rows + s.cols));
+  p.bytes = matrices * static_cast<double>(inputs.weights[0].bytes()) +
+            4.0 * static_cast<double>(s.tokens * (s.rows + s.cols));
   p.flops = matrices * 2.0 * static_cast<double>(s.tokens * s.rows * s.cols);
   return p;
 }
@@ -184,10 +190,14 @@ KernelCase check_case_of(const MatmulCase& c, const std::string& note) {
           [c](Device& device, CaseUse) { return prepare_check(device, c); }};
 }
 
-KernelCase measure_case_of(const MatmulCase& c, const std::string& note) {
+KernelCase measure_case_of(const MatmulCase& c, const std::string& note,
+                           std::shared_ptr<MeasureInputs> inputs = nullptr) {
   const MatmulShape& s = c.shape;
   return {"matmul", fmt::format("{} {}x{}x{}{}", kernel_name(s.dtype), s.tokens, s.rows, s.cols, note), true,
-          [c](Device& device, CaseUse) { return prepare_measure(device, c); }};
+          [c, inputs](Device& device, CaseUse) {
+            MeasureInputs own;
+            return prepare_measure(device, c, inputs ? *inputs : own);
+          }};
 }
 
 constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K};
@@ -286,22 +296,23 @@ std::vector<KernelCase> matmul_tile_cases(const Capabilities& capabilities) {
 std::vector<KernelCase> matmul_tuning_cases(const Capabilities& capabilities) {
   std::vector<KernelCase> cases;
   auto add = [&](const MatmulShape& shape) {
+    auto inputs = std::make_shared<MeasureInputs>();
     for (const MatmulChoice& choice : matmul_candidates(capabilities, shape)) {
       MatmulCase c = {shape};
       c.choice = choice;
-      cases.push_back(measure_case_of(c, " " + choice.name()));
+      cases.push_back(measure_case_of(c, " " + choice.name(), inputs));
     }
   };
-  auto add_shapes = [&](DType dtype, uint64_t tokens) {
-    add({dtype, tokens, 6912, 1152, false, true});
-    add({dtype, tokens, 1152, 6912, false, true});
-    add({dtype, tokens, 1536, 1152, false, true});
-    add({dtype, tokens, 1152, 1024, false, true});
-  };
-  add_shapes(DType::kQ4_K, 512);
-  add_shapes(DType::kQ6_K, 512);
-  add_shapes(DType::kQ4_K, 128);
-  add_shapes(DType::kQ4_K, 2048);
+  for (DType dtype : {DType::kQ4_K, DType::kQ6_K}) {
+    add({dtype, 512, 6912, 1152, false, true});
+    add({dtype, 512, 1152, 6912, false, true});
+    add({dtype, 512, 1536, 1152, false, true});
+    add({dtype, 512, 1152, 1024, false, true});
+  }
+  for (uint64_t tokens : {128, 2048}) {
+    add({DType::kQ4_K, tokens, 6912, 1152, false, true});
+    add({DType::kQ4_K, tokens, 1152, 6912, false, true});
+  }
   add({DType::kQ4_K, 512, 6912, 1152, false, false, true});
   add({DType::kQ4_K, 512, 6912, 1152, true, true});
   add({DType::kBF16, 512, 6912, 1152, false, true});

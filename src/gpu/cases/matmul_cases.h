@@ -12,7 +12,8 @@ void append_matmul_glu_cases(std::vector<KernelCase>& cases);
 // Every tile such a device can run, to be checked.
 std::vector<KernelCase> matmul_tile_cases(const Capabilities& capabilities);
 
-// The shapes of a model of 1B parameters in every tile such a device can run, to be measured and compared.
+// The shapes of a model of 1B parameters in every tile such a device can run, to be measured and compared. All on one
+// device: cases of the same shape share their weights.
 std::vector<KernelCase> matmul_tuning_cases(const Capabilities& capabilities);
 
 }  // namespace doppler::gpu
