@@ -199,19 +199,51 @@ class FileReader {
     }
   }
 
-  int32_t known(std::string_view token) {
-    const int32_t found = spec_.vocabulary.find(token);
-    if (found < 0) in_.wrong(fmt::format("a merge uses '{}', which is not in the vocabulary", token));
-    return found;
+  // Merges that have been read but not looked up: left, right and result of each, one after the other.
+  struct Batch {
+    struct Part {
+      size_t begin, length;
+      uint32_t hash;
+    };
+    std::string text;
+    std::vector<Part> parts;
+
+    std::string_view view(const Part& part) const { return std::string_view(text).substr(part.begin, part.length); }
+    void add(std::string_view token) {
+      parts.push_back({text.size(), token.size(), 0});
+      text.append(token);
+    }
+    void clear() {
+      text.clear();
+      parts.clear();
+    }
+  };
+
+  void settle(Batch& batch) {
+    const Vocabulary& vocabulary = spec_.vocabulary;
+    for (Batch::Part& part : batch.parts) {
+      part.hash = Vocabulary::hash_of(batch.view(part));
+      vocabulary.fetch_slot(part.hash);
+    }
+    for (const Batch::Part& part : batch.parts) vocabulary.fetch_text(part.hash);
+    int32_t ids[3] = {};
+    for (size_t i = 0; i < batch.parts.size(); ++i) {
+      const Batch::Part& part = batch.parts[i];
+      ids[i % 3] = vocabulary.find(batch.view(part), part.hash);
+      if (ids[i % 3] < 0) {
+        in_.wrong(fmt::format("a merge before this uses '{}', which is not in the vocabulary", batch.view(part)));
+      }
+      if (i % 3 == 2) spec_.merges.push_back({ids[0], ids[1], ids[2]});
+    }
+    batch.clear();
   }
 
   void merges() {
     const size_t prefix = spec_.bpe.continuing_subword_prefix.size();
-    const Vocabulary& vocabulary = spec_.vocabulary;
-    std::string joined;
+    Batch batch;
+    std::string left, right;
     in_.begin_array();
     while (in_.next_element()) {
-      Merge merge;
       if (in_.kind() == '"') {
         const std::string_view line = in_.string();
         if (line.starts_with("#version")) continue;
@@ -219,25 +251,24 @@ class FileReader {
         if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos) {
           in_.wrong("a merge must be two tokens with a space between");
         }
-        merge.left = known(line.substr(0, space));
-        merge.right = known(line.substr(space + 1));
+        left = line.substr(0, space);
+        right = line.substr(space + 1);
       } else {
         in_.begin_array();
         if (!in_.next_element()) in_.wrong("a merge must be two tokens");
-        merge.left = known(in_.string());
+        left = in_.string();
         if (!in_.next_element()) in_.wrong("a merge must be two tokens");
-        merge.right = known(in_.string());
+        right = in_.string();
         if (in_.next_element()) in_.wrong("a merge must be two tokens");
       }
-      const std::string_view left = vocabulary.token(merge.left), right = vocabulary.token(merge.right);
       if (left.empty() || right.size() <= prefix) in_.wrong("a merge with nothing on one side");
-      joined.assign(left);
-      joined.append(right.substr(prefix));
-      // The ways to make one token mostly stand together.
-      const bool same = !spec_.merges.empty() && vocabulary.token(spec_.merges.back().result) == joined;
-      merge.result = same ? spec_.merges.back().result : known(joined);
-      spec_.merges.push_back(merge);
+      batch.add(left);
+      batch.add(right);
+      left.append(right, prefix);
+      batch.add(left);
+      if (batch.parts.size() >= 96) settle(batch);
     }
+    settle(batch);
   }
 
   // Ids are given as Hugging Face gives them: the vocabulary's, or else the next free one. A file that says otherwise

@@ -68,8 +68,12 @@ size_t find_invalid_utf8(std::string_view text) {
       at += 8;
     }
     if (at == text.size()) break;
-    // The bulk of other text: three bytes, short of the surrogates, or two.
     const auto lead = static_cast<unsigned char>(text[at]);
+    if (lead < 0x80) {
+      ++at;
+      continue;
+    }
+    // The bulk of other text: three bytes, short of the surrogates, or two.
     const auto follows = [&](size_t i) { return (static_cast<unsigned char>(text[at + i]) & 0xC0) == 0x80; };
     if (lead >= 0xE0 && lead < 0xED && at + 3 <= text.size() && follows(1) && follows(2) &&
         (lead > 0xE0 || static_cast<unsigned char>(text[at + 1]) >= 0xA0)) {

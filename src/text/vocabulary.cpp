@@ -5,9 +5,8 @@
 #include "base/error.h"
 
 namespace doppler {
-namespace {
 
-uint32_t hash_of(std::string_view token) {
+uint32_t Vocabulary::hash_of(std::string_view token) {
   uint64_t h = 0x9E3779B97F4A7C15u ^ token.size();
   const auto mix = [&](uint64_t word) {
     h = (h ^ word) * 0xD6E8FEB86659FD93u;
@@ -27,8 +26,6 @@ uint32_t hash_of(std::string_view token) {
   mix(0);
   return static_cast<uint32_t>(h);
 }
-
-}  // namespace
 
 Vocabulary::Added Vocabulary::add(std::string_view token, int32_t id) {
   if (has(id)) return Added::kIdTaken;
@@ -51,9 +48,18 @@ Vocabulary::Added Vocabulary::add(std::string_view token, int32_t id) {
   return Added::kYes;
 }
 
-int32_t Vocabulary::find(std::string_view token) const {
+void Vocabulary::fetch_slot(uint32_t hash) const {
+  if (!slots_.empty()) __builtin_prefetch(&slots_[hash & (slots_.size() - 1)]);
+}
+
+void Vocabulary::fetch_text(uint32_t hash) const {
+  if (slots_.empty()) return;
+  const Slot& slot = slots_[hash & (slots_.size() - 1)];
+  if (slot.id >= 0) __builtin_prefetch(pool_.data() + slot.place.offset);
+}
+
+int32_t Vocabulary::find(std::string_view token, uint32_t hash) const {
   if (slots_.empty()) return -1;
-  const uint32_t hash = hash_of(token);
   const size_t mask = slots_.size() - 1;
   for (size_t slot = hash & mask; slots_[slot].id >= 0; slot = (slot + 1) & mask) {
     if (slots_[slot].hash == hash && text(slots_[slot].place) == token) return slots_[slot].id;
