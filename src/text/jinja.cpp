@@ -61,10 +61,12 @@ Template Template::parse(std::string_view source, const std::string& name) {
 
 std::string Template::render(const Json& variables, const RenderOptions& options) const {
   Runtime rt(program_->name, options.limits, options.clock);
-  Evaluator::Context context;
-  if (variables.is_object()) {
-    for (const auto& [name, value] : variables.items()) context.emplace_back(name, from_json(rt, value, name));
+  if (!variables.is_object()) {
+    fail(
+        {ErrorCode::kUsage, "the variables of a template must be an object", program_->name, "", brief(variables), ""});
   }
+  Evaluator::Context context;
+  for (const auto& [name, value] : variables.items()) context.emplace_back(name, from_json(rt, value, name));
   return Evaluator(*program_, rt, std::move(context)).render();
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 template <std::string (*F)(std::string_view)>
 Value mapped(Runtime& rt, const Value& value, const Arguments& arguments) {
-  bind(rt, arguments, "the filter", {}, 0);
+  bind(rt, arguments, "", {}, 0);
   const Value text = to_string(rt, value);
   rt.characters(text.text().size());
   return rt.string(F(text.text()), text.is_markup());

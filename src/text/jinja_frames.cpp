@@ -314,7 +314,8 @@ class Binder {
     bind(s.body, body, false);
     if (s.test) {
       Symbols test(&symbols, s.test_frame);
-      // The target's slots are the same in both frames: it is bound in one and used in both.
+      // The target is assigned in both frames through the same slots, so that both must begin alike. `loop` in the
+      // test is that of an outer loop: its place is held by a name that no template can write.
       test.parameter("loop ");
       survey_target(*s.target, test, true);
       survey(s.test.get(), test);

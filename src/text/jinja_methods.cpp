@@ -27,7 +27,7 @@ Value dict_get(Runtime& rt, const Value& self, const Arguments& arguments) {
 
 template <ViewObject::Part kPart>
 Value dict_view(Runtime& rt, const Value& self, const Arguments& arguments) {
-  bind(rt, arguments, "the method", {}, 0);
+  bind(rt, arguments, "", {}, 0);
   ViewObject* view = rt.heap.make<ViewObject>(0);
   view->dict = self;
   view->part = kPart;

@@ -12,7 +12,7 @@ namespace {
 // Methods without arguments that give a string.
 template <std::string (*F)(std::string_view)>
 Value mapped(Runtime& rt, const Value& self, const Arguments& arguments) {
-  bind(rt, arguments, "the method", {}, 0);
+  bind(rt, arguments, "", {}, 0);
   rt.characters(self.text().size());
   return rt.string(F(self.text()), self.is_markup());
 }
@@ -122,7 +122,7 @@ enum class Pad { kBoth, kRight, kLeft };
 
 template <Pad kWhere>
 Value pad(Runtime& rt, const Value& self, const Arguments& arguments) {
-  const auto args = bind(rt, arguments, "the method", {"/width", "/fillchar"}, 1);
+  const auto args = bind(rt, arguments, "", {"/width", "/fillchar"}, 1);
   if (self.is_markup() && !args[1].is_missing()) rt.unsupported("padding a string that is marked safe");
   const int64_t width = need_whole(rt, args[0], "a width");
   const std::string fill = args[1].is_missing() ? " " : need_text(rt, args[1], "the fill character");
@@ -155,7 +155,7 @@ Value zfill(Runtime& rt, const Value& self, const Arguments& arguments) {
 // All characters are of a class, and there is at least one.
 template <bool (*F)(char32_t)>
 Value all_are(Runtime& rt, const Value& self, const Arguments& arguments) {
-  bind(rt, arguments, "the method", {}, 0);
+  bind(rt, arguments, "", {}, 0);
   const std::string& s = self.text();
   rt.characters(s.size());
   for (size_t at = 0; at < s.size();) {
@@ -166,7 +166,7 @@ Value all_are(Runtime& rt, const Value& self, const Arguments& arguments) {
 
 template <bool kUpper>
 Value is_case(Runtime& rt, const Value& self, const Arguments& arguments) {
-  bind(rt, arguments, "the method", {}, 0);
+  bind(rt, arguments, "", {}, 0);
   rt.characters(self.text().size());
   return Value::boolean(has_case(self.text(), kUpper));
 }

@@ -18,7 +18,7 @@ struct NamedTest {
 // A test that looks at the value only.
 template <bool (*F)(const Value&)>
 bool simple(Runtime& rt, const Value& value, const Arguments& arguments) {
-  bind(rt, arguments, "the test", {}, 0);
+  bind(rt, arguments, "", {}, 0);
   return F(value);
 }
 
@@ -59,7 +59,7 @@ bool divisible(Runtime& rt, const Value& value, const Arguments& arguments) {
 
 template <bool kUpper>
 bool in_case(Runtime& rt, const Value& value, const Arguments& arguments) {
-  bind(rt, arguments, "the test", {}, 0);
+  bind(rt, arguments, "", {}, 0);
   const std::string text = to_text(rt, value);
   rt.characters(text.size());
   return has_case(text, kUpper);
@@ -94,7 +94,7 @@ enum class Op { kEq, kNe, kLt, kLe, kGt, kGe };
 template <Op kOp>
 bool compares(Runtime& rt, const Value& value, const Arguments& arguments) {
   constexpr std::string_view kNames[] = {"==", "!=", "<", "<=", ">", ">="};
-  return compare(rt, kNames[static_cast<int>(kOp)], value, bind(rt, arguments, "the test", {"/other"}, 1)[0]);
+  return compare(rt, kNames[static_cast<int>(kOp)], value, bind(rt, arguments, "", {"/other"}, 1)[0]);
 }
 
 constexpr NamedTest kTests[] = {

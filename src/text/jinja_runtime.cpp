@@ -99,9 +99,9 @@ Value ListBuilder::finish(Kind kind) {
 
 std::vector<Value> bind(const Runtime& rt, const Arguments& arguments, std::string_view function,
                         std::initializer_list<std::string_view> parameters, size_t required) {
-  const std::string name(function);
+  const std::string name = function.empty() ? "this call" : std::string(function) + "()";
   if (arguments.positional.size() > parameters.size()) {
-    rt.error(name + "() has too many arguments", "at most " + std::to_string(parameters.size()),
+    rt.error(name + " has too many arguments", "at most " + std::to_string(parameters.size()),
              std::to_string(arguments.positional.size()));
   }
   std::vector<Value> bound = arguments.positional;
@@ -109,15 +109,15 @@ std::vector<Value> bind(const Runtime& rt, const Arguments& arguments, std::stri
   for (const auto& [key, value] : arguments.named) {
     size_t at = 0;
     while (at < parameters.size() && parameters.begin()[at] != key) ++at;
-    if (at == parameters.size()) rt.error(name + "() has no argument called '" + key + "'");
-    if (!bound[at].is_missing()) rt.error(name + "() got two values for its argument '" + key + "'");
+    if (at == parameters.size()) rt.error(name + " has no argument called '" + key + "'");
+    if (!bound[at].is_missing()) rt.error(name + " got two values for its argument '" + key + "'");
     bound[at] = value;
   }
   for (size_t i = 0; i < required; ++i) {
     if (bound[i].is_missing()) {
       std::string_view parameter = parameters.begin()[i];
       if (parameter.front() == '/') parameter.remove_prefix(1);
-      rt.error(name + "() needs an argument '" + std::string(parameter) + "'");
+      rt.error(name + " needs an argument '" + std::string(parameter) + "'");
     }
   }
   return bound;

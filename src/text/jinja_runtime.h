@@ -118,7 +118,7 @@ struct Arguments {
 };
 
 // The arguments in the order of `parameters`, kMissing where not given. A name that begins with '/' can only be given
-// by position. The first `required` must be there.
+// by position. The first `required` must be there. `function` is its name for messages, or nothing.
 std::vector<Value> bind(const Runtime& rt, const Arguments& arguments, std::string_view function,
                         std::initializer_list<std::string_view> parameters, size_t required);
 

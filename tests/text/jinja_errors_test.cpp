@@ -47,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"{{ 3|length }}", kFormat, "an int has no length", "test, line 1: filter 'length'"},
         Fault{"{{ s|replace }}", kFormat, "replace() needs an argument 'old'", "test, line 1: filter 'replace'"},
         Fault{"{{ s|join(x=1) }}", kFormat, "join() has no argument called 'x'", "test, line 1: filter 'join'"},
-        Fault{"{{ s.upper(1) }}", kFormat, "the method() has too many arguments", "test, line 1: call of 'upper'"},
+        Fault{"{{ s.upper(1) }}", kFormat, "this call has too many arguments", "test, line 1: call of 'upper'"},
         Fault{"{{ s.split('') }}", kFormat, "the separator of split() is empty", "test, line 1: call of 'split'"},
         Fault{"{{ s() }}", kFormat, "a str cannot be called", "test, line 1: call of 's'"},
         Fault{"{{ f() }}", kFormat, "'f' is undefined", "test, line 1: call of 'f'"},
@@ -115,6 +115,7 @@ TEST(JinjaErrors, ValuesThatTemplatesDoNotHaveAreRefused) {
   EXPECT_EQ(failure_of("x", {{"a", 18446744073709551615ull}}).what, "a whole number is beyond 64 bits");
   EXPECT_EQ(failure_of("x", {{"a", {1, "\xff"}}}).what, "a string is not valid UTF-8");
   EXPECT_EQ(failure_of("x", {{"a", {{"\xff", 1}}}}).what, "a key is not valid UTF-8");
+  EXPECT_EQ(failure_of("x", Json::array()).what, "the variables of a template must be an object");
 }
 
 TEST(JinjaErrors, AnIteratorCannotBeEnteredWhileItRuns) {
