@@ -6,10 +6,10 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "bench/prompt.h"
 #include "bench/statistics.h"
 #include "engine/backend.h"
 #include "engine/machine.h"
-#include "engine/random.h"
 #include "model/cost.h"
 
 namespace doppler {
@@ -21,16 +21,6 @@ double ms_since(Clock::time_point start) {
 }
 
 constexpr double kMiB = 1024.0 * 1024.0;
-constexpr uint64_t kPromptSeed = 1;
-
-std::vector<int32_t> random_prompt(int tokens, int vocab) {
-  std::vector<int32_t> ids;
-  for (int i = 0; i < tokens; ++i) {
-    ids.push_back(
-        static_cast<int32_t>(philox(kPromptSeed, static_cast<uint64_t>(i))[0] % static_cast<uint32_t>(vocab)));
-  }
-  return ids;
-}
 
 void check(const InferenceWorkload& w) {
   if (w.prompt_tokens >= 1 && w.tokens >= 1 && w.runs >= 1) return;

@@ -38,6 +38,24 @@ struct InferenceResult {
   std::string to_table() const;
 };
 
+// Where a decoded token's time goes on the device: one line for steps of the same name in different layers.
+struct TokenProfile {
+  struct Line {
+    std::string name;  // "ffn_out"
+    int dispatches = 0;
+    double ns = 0;
+  };
+  std::vector<Line> lines;  // the most expensive first
+  int dispatches = 0;
+  double busy_ns = 0;  // inside dispatches
+  double span_ns = 0;  // from the first to the last; the gaps are wider than in an unmeasured run
+  Json to_json() const;
+  std::string to_table() const;
+};
+
+// One token after `prompt_tokens`, the median of `runs`. Empty where the backend has no clock.
+TokenProfile profile_token(const std::filesystem::path& model, const InferenceWorkload& workload);
+
 // `progress` is told what is going on, a line at a time.
 InferenceResult bench_inference(const std::filesystem::path& model, const InferenceWorkload& workload,
                                 const std::function<void(std::string_view)>& progress);

@@ -13,7 +13,7 @@ namespace {
 struct InferenceArguments {
   std::string model;
   InferenceWorkload workload;
-  bool json = false;
+  bool json = false, profile = false;
 };
 
 void run_inference(const InferenceArguments& arguments) {
@@ -22,6 +22,11 @@ void run_inference(const InferenceArguments& arguments) {
     if (terminal) fmt::print(stderr, "\r\033[K{}", line);
   };
   const std::string model = arguments.model.empty() ? default_model().string() : arguments.model;
+  if (arguments.profile) {
+    const TokenProfile profile = profile_token(model, arguments.workload);
+    fmt::print("{}", arguments.json ? profile.to_json().dump(1) + "\n" : profile.to_table());
+    return;
+  }
   const InferenceResult result = bench_inference(model, arguments.workload, progress);
   if (arguments.json) {
     fmt::print("{}\n", result.to_json().dump(1));
@@ -49,6 +54,7 @@ void add_bench(CLI::App& app) {
   inference->add_option("--decode-batch", arguments->workload.decode_batch, "Tokens a GPU chooses in one go")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
+  inference->add_flag("--profile", arguments->profile, "Print where a decoded token's time goes on the GPU, by step");
   inference->add_flag("--json", arguments->json, "Print one JSON object");
   inference->footer("Example:\n  doppler synth gemma-3-1b /tmp/1b && doppler bench inference /tmp/1b");
   inference->callback([arguments] { run_inference(*arguments); });

@@ -21,10 +21,10 @@ std::string_view name_of(StopReason reason);  // "end", "stop", "max_tokens", "c
 
 struct GenerateOptions {
   int max_tokens = 256;
-  Sampling sampling;
-  std::vector<std::string> stop_texts;  // generation ends before any of these appears
-  std::vector<int32_t> end_ids;         // generation ends at any of these, which are not part of the answer
-  int decode_batch = 8;                 // tokens that a backend may choose by itself before we look
+  Sampling sampling = {};
+  std::vector<std::string> stop_texts = {};  // generation ends before any of these appears
+  std::vector<int32_t> end_ids = {};         // generation ends at any of these, which are not part of the answer
+  int decode_batch = 8;                      // tokens that a backend may choose by itself before we look
 };
 
 struct Timing {

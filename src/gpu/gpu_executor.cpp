@@ -48,14 +48,24 @@ class GpuExecutor : public Executor {
     count = std::min({count, kMostDecodeBatch, c_.context - position_});
     if (tap_ || count < 1 || !DecodeProgram::possible(c_, sampling)) return {};
     check_tokens(c_.config, std::span(&token, 1), position_, c_.context);
-    if (!decode_ || !same(decode_->sampling(), sampling)) {
-      decode_.reset();
-      decode_ = std::make_unique<DecodeProgram>(c_, sampling);
-    }
+    prepare_decode(sampling);
     set_state(token, static_cast<uint32_t>(draw));
     device_.submit(decode_->recording(), count);
     position_ += count;
     return gpu::read<int32_t>(device_, decode_->out_tokens(), static_cast<size_t>(count));
+  }
+
+  std::vector<ProfiledStep> profile(int32_t token) override {
+    if (!device_.capabilities().timestamps || !DecodeProgram::possible(c_, {})) return {};
+    check_tokens(c_.config, std::span(&token, 1), position_, c_.context);
+    prepare_decode({});
+    set_state(token, 0);
+    std::vector<ProfiledStep> steps;
+    for (StepTime& time : device_.profile(decode_->recording())) {
+      steps.push_back({std::move(time.step), time.begin_ns, time.end_ns});
+    }
+    ++position_;
+    return steps;
   }
 
   // A ring has room for a block beside its window, so the last tokens' slots still hold what they replaced.
@@ -65,6 +75,12 @@ class GpuExecutor : public Executor {
   static bool same(const Sampling& a, const Sampling& b) {
     return a.temperature == b.temperature && a.top_k == b.top_k && a.top_p == b.top_p && a.min_p == b.min_p &&
            a.seed == b.seed;
+  }
+
+  void prepare_decode(const Sampling& sampling) {
+    if (decode_ && same(decode_->sampling(), sampling)) return;
+    decode_.reset();
+    decode_ = std::make_unique<DecodeProgram>(c_, sampling);
   }
 
   void set_state(int32_t token, uint32_t draw) {

@@ -14,6 +14,12 @@
 
 namespace doppler {
 
+// Device time of one dispatch of a decoded token.
+struct ProfiledStep {
+  std::string name;  // of the step, the last of them where several are fused
+  double begin_ns = 0, end_ns = 0;
+};
+
 enum class Logits : uint8_t { kNone, kLast, kAll };
 
 // Sees a step's output as soon as it exists. data is [tokens, width]; its first row is position `position`.
@@ -47,6 +53,9 @@ class Executor {
   // where the context ends. The n-th choice is draw number draw + n. Empty where this backend cannot choose by itself;
   // then the caller samples from forward().
   virtual std::vector<int32_t> decode(int32_t token, int count, const Sampling& sampling, uint64_t draw);
+
+  // Runs one more token with a clock around every dispatch. Empty where the backend has no such clock.
+  virtual std::vector<ProfiledStep> profile(int32_t token);
 
   // Forgets the tokens from `position` on; only as many as the last decode() ran.
   virtual void rewind(int position);

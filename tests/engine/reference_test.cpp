@@ -3,8 +3,10 @@
 
 #include "convert/convert.h"
 #include "engine/backend.h"
+#include "gpu/device.h"
 #include "support/reference.h"
 #include "support/scratch.h"
+#include "support/software_gpu.h"
 
 namespace doppler {
 namespace {
@@ -32,8 +34,15 @@ class Checkpoint : public ::testing::TestWithParam<Case> {
     return LoadedModel::load(scratch_ / quant);
   }
 
+  void SetUp() override {
+    if (GetParam().backend != "webgpu") return;
+    testing::choose_gpu_driver();
+    std::string why;
+    if (!gpu::webgpu_available(&why)) GTEST_SKIP() << "no GPU: " << why;
+  }
+
   std::unique_ptr<Executor> executor(const LoadedModel& model, int block = 0) {
-    return make_executor(model, GetParam().backend, {.context = 256, .threads = 2, .block = block});
+    return make_executor(model, GetParam().backend, {.context = 256, .threads = 2, .block = block, .checked = true});
   }
 
   testing::Scratch scratch_;
@@ -88,6 +97,27 @@ TEST_P(Checkpoint, QuantisedLogitsStayNear) {
   }
 }
 
+// What decode() chooses, several tokens a submit, is what forward() and the host's choice give one at a time.
+TEST_P(Checkpoint, ABackendsOwnChoicesAreTheHosts) {
+  const LoadedModel model = converted("f32");
+  const testing::Reference reference(source());
+  const auto alone = executor(model), batched = executor(model);
+  const std::vector<int32_t> prompt = reference.ids("prompt_ids");
+  int32_t one = argmax(alone->forward(prompt, Logits::kLast)), many = argmax(batched->forward(prompt, Logits::kLast));
+  ASSERT_EQ(one, many);
+  std::vector<int32_t> chosen = batched->decode(many, 5, {}, 0);
+  if (chosen.empty()) GTEST_SKIP() << "this backend leaves the choice to the host";
+  for (int round = 0; round < 3; ++round) {
+    for (const int32_t token : chosen) {
+      one = argmax(alone->forward(std::span(&one, 1), Logits::kLast));
+      EXPECT_EQ(token, one) << "round " << round;
+    }
+    EXPECT_EQ(batched->position(), alone->position());
+    many = chosen.back();
+    chosen = batched->decode(many, 5, {}, 0);
+  }
+}
+
 constexpr double kRefBound = 1e-4, kFastBound = 1e-3;
 INSTANTIATE_TEST_SUITE_P(Ref, Checkpoint,
                          ::testing::Values(Case{"gemma3-a", "ref", kRefBound}, Case{"gemma3-b", "ref", kRefBound},
@@ -98,6 +128,13 @@ INSTANTIATE_TEST_SUITE_P(Cpu, Checkpoint,
                          ::testing::Values(Case{"gemma3-a", "cpu", kFastBound}, Case{"gemma3-b", "cpu", kFastBound},
                                            Case{"gemma2-a", "cpu", kFastBound}, Case{"llama-a", "cpu", kFastBound},
                                            Case{"qwen3-a", "cpu", kFastBound}, Case{"gptoss-a", "cpu", kFastBound}),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(WebGpu, Checkpoint,
+                         ::testing::Values(Case{"gemma3-a", "webgpu", kFastBound},
+                                           Case{"gemma3-b", "webgpu", kFastBound},
+                                           Case{"gemma2-a", "webgpu", kFastBound},
+                                           Case{"llama-a", "webgpu", kFastBound},
+                                           Case{"qwen3-a", "webgpu", kFastBound}),
                          case_name);
 
 }  // namespace
