@@ -14,6 +14,7 @@ inline __m256i products(__m256i unsigned_w, __m256i x) {
 inline __m256i group(const ActBlock* a, int g) { return load32(a->q + group_offset(g)); }
 
 struct Q4 {
+  using X = ActBlock;
   static constexpr int kTerms = 8;
   static void terms(const uint8_t* row, int /*k*/, int first, int blocks, const ActBlock* a, float* to) {
     const uint8_t* w = row + static_cast<size_t>(first) * kQ4Bytes;
@@ -34,6 +35,7 @@ struct Q4 {
 };
 
 struct Q6 {
+  using X = ActBlock;
   static constexpr int kTerms = 16;
   static void terms(const uint8_t* row, int /*k*/, int first, int blocks, const ActBlock* a, float* to) {
     const __m256i low_twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
@@ -62,9 +64,11 @@ struct Q6 {
   }
 };
 
+// Activations in two parts.
 struct Q8 {
+  using X = WideBlock;
   static constexpr int kTerms = 8;
-  static void terms(const uint8_t* row, int k, int first, int blocks, const ActBlock* a, float* to) {
+  static void terms(const uint8_t* row, int k, int first, int blocks, const WideBlock* a, float* to) {
     constexpr int kUnits = kBlock / 32;
     const int units = (k + 31) / 32;
     for (int b = first; b < first + blocks; ++b, ++a, to += kTerms) {
@@ -74,7 +78,10 @@ struct Q8 {
         const uint8_t* w = row + static_cast<size_t>(b * kUnits + g) * kQ8Bytes;
         const bool there = b * kUnits + g < units;
         const __m256i q = there ? load32(w + 2) : _mm256_setzero_si256();
-        p[g] = products(_mm256_sign_epi8(q, q), _mm256_sign_epi8(group(a, g), q));
+        const __m256i magnitude = _mm256_sign_epi8(q, q);
+        const __m256i high = products(magnitude, _mm256_sign_epi8(load32(a->high + group_offset(g)), q));
+        const __m256i low = products(magnitude, _mm256_sign_epi8(load32(a->low + group_offset(g)), q));
+        p[g] = _mm256_add_epi32(_mm256_slli_epi32(high, 7), low);
         d[g] = there ? half_at(w) : 0.0f;
       }
       store(to, mul(mul(_mm256_cvtepi32_ps(sum_eight(p)), load(a->d)), load(d)));
@@ -85,15 +92,15 @@ struct Q8 {
 }  // namespace
 
 void dot_q4_k(const void* weights, size_t stride, int rows, const void* x, int k, float* out) {
-  dot_by_terms<Q4>(weights, stride, rows, static_cast<const ActBlock*>(x), k, out);
+  dot_by_terms<Q4>(weights, stride, rows, x, k, out);
 }
 
 void dot_q6_k(const void* weights, size_t stride, int rows, const void* x, int k, float* out) {
-  dot_by_terms<Q6>(weights, stride, rows, static_cast<const ActBlock*>(x), k, out);
+  dot_by_terms<Q6>(weights, stride, rows, x, k, out);
 }
 
 void dot_q8_0(const void* weights, size_t stride, int rows, const void* x, int k, float* out) {
-  dot_by_terms<Q8>(weights, stride, rows, static_cast<const ActBlock*>(x), k, out);
+  dot_by_terms<Q8>(weights, stride, rows, x, k, out);
 }
 
 }  // namespace doppler::cpu::avx2

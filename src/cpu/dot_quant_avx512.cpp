@@ -13,7 +13,8 @@ inline __m512i dot(__m512i unsigned_w, const int8_t* x) {
 }
 
 // scale · (d · Σ q·x) − min · (d · Σ x) of eight groups of 32.
-inline void store_min_terms(__m256i sums, __m256 scale, __m256 min, const ActBlock* a, float* to) {
+template <class X>
+inline void store_min_terms(__m256i sums, __m256 scale, __m256 min, const X* a, float* to) {
   const __m256 products = _mm256_mul_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(sums), _mm256_load_ps(a->d)), scale);
   _mm256_store_ps(to, _mm256_fnmadd_ps(min, _mm256_load_ps(a->ds), products));
 }
@@ -21,6 +22,7 @@ inline void store_min_terms(__m256i sums, __m256 scale, __m256 min, const ActBlo
 // A block's eight groups of 32: bytes 16+32c+i hold group 2c in the low nibbles and 2c+1 in the high ones, so one
 // 64-byte load has groups 0 and 2 below, 1 and 3 above.
 struct Q4 {
+  using X = ActBlock;
   static constexpr int kTerms = 8;
   static void terms(const uint8_t* row, int /*k*/, int first, int blocks, const ActBlock* a, float* to) {
     const __m512i nibble = _mm512_set1_epi8(15);
@@ -44,6 +46,7 @@ struct Q4 {
 // Groups of 16 with a zero point of 32. In each half block, 32 bytes of ql hold groups of 32 number 0 (low nibbles) and
 // 2 (high), the next 32 bytes numbers 1 and 3; the upper two bits of all four lie in 32 bytes of qh.
 struct Q6 {
+  using X = ActBlock;
   static constexpr int kTerms = 16;
   static void terms(const uint8_t* row, int /*k*/, int first, int blocks, const ActBlock* a, float* to) {
     const __m512i nibble = _mm512_set1_epi8(15), upper = _mm512_set1_epi8(0x30);
@@ -80,18 +83,24 @@ struct Q6 {
   }
 };
 
-// int8 as uint8 with an offset of 128, which is a minimum of 128 · scale.
+// int8 as uint8 with an offset of 128, which is a minimum of 128 · scale; activations in two parts.
 struct Q8 {
+  using X = WideBlock;
   static constexpr int kTerms = 8;
 
-  static void eight(const uint8_t* w, const ActBlock* a, float* to) {
+  static __m512i wide_dot(__m512i unsigned_w, const WideBlock* a, int at) {
+    const __m512i high = _mm512_slli_epi32(dot(unsigned_w, a->high + at), 7);
+    return _mm512_dpbusd_epi32(high, unsigned_w, _mm512_load_si512(a->low + at));
+  }
+
+  static void eight(const uint8_t* w, const WideBlock* a, float* to) {
     const __m512i flip = _mm512_set1_epi8(-128);
     const auto pair = [&](int g) {
       const uint8_t* p = w + static_cast<size_t>(g) * kQ8Bytes + 2;
       return _mm512_xor_si512(join(load32(p), load32(p + 2 * kQ8Bytes)), flip);
     };
-    const __m256i sums =
-        sum_groups(dot(pair(0), a->q), dot(pair(1), a->q + 64), dot(pair(4), a->q + 128), dot(pair(5), a->q + 192));
+    const __m256i sums = sum_groups(wide_dot(pair(0), a, 0), wide_dot(pair(1), a, 64), wide_dot(pair(4), a, 128),
+                                    wide_dot(pair(5), a, 192));
     alignas(16) uint16_t d[8];
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) __builtin_memcpy(d + i, w + static_cast<size_t>(i) * kQ8Bytes, 2);
@@ -99,7 +108,7 @@ struct Q8 {
     store_min_terms(sums, scale, _mm256_mul_ps(scale, _mm256_set1_ps(128.0f)), a, to);
   }
 
-  static void terms(const uint8_t* row, int k, int first, int blocks, const ActBlock* a, float* to) {
+  static void terms(const uint8_t* row, int k, int first, int blocks, const WideBlock* a, float* to) {
     constexpr int kUnits = kBlock / 32;
     const int units = (k + 31) / 32;
     for (int b = first; b < first + blocks; ++b, ++a, to += kTerms) {
@@ -119,15 +128,15 @@ struct Q8 {
 }  // namespace
 
 void dot_q4_k(const void* weights, size_t stride, int rows, const void* x, int k, float* out) {
-  dot_by_terms<Q4>(weights, stride, rows, static_cast<const ActBlock*>(x), k, out);
+  dot_by_terms<Q4>(weights, stride, rows, x, k, out);
 }
 
 void dot_q6_k(const void* weights, size_t stride, int rows, const void* x, int k, float* out) {
-  dot_by_terms<Q6>(weights, stride, rows, static_cast<const ActBlock*>(x), k, out);
+  dot_by_terms<Q6>(weights, stride, rows, x, k, out);
 }
 
 void dot_q8_0(const void* weights, size_t stride, int rows, const void* x, int k, float* out) {
-  dot_by_terms<Q8>(weights, stride, rows, static_cast<const ActBlock*>(x), k, out);
+  dot_by_terms<Q8>(weights, stride, rows, x, k, out);
 }
 
 }  // namespace doppler::cpu::avx512

@@ -26,8 +26,7 @@ void multiply_min(const void* tile, int depth, const void* const* x, size_t offs
 // Weights of a group of 16 are scale · (q − 32), 0 ≤ q ≤ 63.
 void multiply_centred(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c,
                       bool first);
-// Weights of a group of 32 are scale · q, q signed.
-void multiply_signed(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c,
-                     bool first);
+// Weights of a group of 32 are scale · q, q signed; activations of 15 bits.
+void multiply_wide(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c, bool first);
 
 }  // namespace doppler::cpu::avx2

@@ -23,6 +23,8 @@ void multiply_f16(const void* tile, int depth, const void* const* x, size_t offs
 void multiply_bf16(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c, bool first);
 // Weights of a group of 32 are scale · q − min.
 void multiply_min(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c, bool first);
+// The same with activations of 15 bits.
+void multiply_wide(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c, bool first);
 // Weights of a group of 16 are scale · (q − 32).
 void multiply_centred(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c,
                       bool first);

@@ -88,7 +88,9 @@ void fuse_quantize(Program& program) {
     MatMulPart& part = matmul.parts[0];
     const Op& op = quantize.ops[0];
     if (op.in[0] != part.out || op.segments != 1 || quantize.logit_rows != matmul.logit_rows) continue;
+    if (part.out_quantised >= 0) continue;
     part.out_quantised = op.out;
+    part.quantised_as = op.input;
     if (readers(program, part.out) == 1) part.out = -1;
     absorb(program, i, i + 1);
   }

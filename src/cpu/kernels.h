@@ -20,7 +20,18 @@ struct alignas(64) ActBlock {
   int32_t s16[kBlock / 16];   // Σq over 16: what a weight block's zero point multiplies
 };
 
-// out[r] = row r · x for rows of k weights, `stride` bytes apart. x is ActBlock[] or float[k] as the format needs.
+// The same with 15 bits, q = 128·high + low: for weights so exact that 8-bit activations would be the larger error.
+struct alignas(64) WideBlock {
+  int8_t high[kBlock];
+  int8_t low[kBlock];
+  float d[kBlock / kGroup];
+  float ds[kBlock / kGroup];
+};
+
+// What a format's products read: float[k], ActBlock[] or WideBlock[].
+enum class Input : uint8_t { kF32, kInt8, kInt15 };
+
+// out[r] = row r · x for rows of k weights, `stride` bytes apart. x is as the format needs it.
 using DotFn = void (*)(const void* weights, size_t stride, int rows, const void* x, int k, float* out);
 
 // Many tokens at once. `unpack` lays kTileRows rows × `depth` weights (from column k0, a multiple of Format::depth)
@@ -37,8 +48,8 @@ struct Format {
   DotFn dot = nullptr;
   UnpackFn unpack = nullptr;
   MultiplyFn multiply = nullptr;
-  int depth = 0;           // columns of a tile at most; a multiple of 256 for quantised formats
-  bool quantised = false;  // x is ActBlock[], else float[]
+  int depth = 0;  // columns of a tile at most; a multiple of 256 for quantised formats
+  Input input = Input::kF32;
 };
 // A format whose tiles are whole rows, multiplied where they lie: the tile is only a note of them.
 inline constexpr int kWholeRow = 1 << 30;
@@ -111,8 +122,10 @@ struct Kernels {
 
   // Quantises x [n] to blocks; n need not be a multiple of anything. The tail of the last block is zeroed.
   void (*quantize)(const float* x, int n, ActBlock* out);
+  void (*quantize_wide)(const float* x, int n, WideBlock* out);
   // Quantises one group of n ≤ 32 values into group g of a block.
   void (*quantize_group)(const float* x, int n, ActBlock* block, int g);
+  void (*quantize_wide_group)(const float* x, int n, WideBlock* block, int g);
 
   // Rounds x to whole numbers up to ±32767 times the scale it returns (NaN, with zeros, if an x is not finite).
   float (*to_i16)(const float* x, int16_t* out, int n);

@@ -77,22 +77,26 @@ void block_q8_0(const uint8_t* row, int k, int b, QuantRow& out) {
   }
 }
 
+int quant(const ActBlock& a, int i) { return a.q[i]; }
+int quant(const WideBlock& a, int i) { return a.high[i] * 128 + a.low[i]; }
+
 // Terms are added in the order of the columns, for one token as for many.
-void add_block(const QuantRow& w, const ActBlock& a, float& sum) {
+template <class X>
+void add_block(const QuantRow& w, const X& a, float& sum) {
   for (int g = 0; g < kBlock / kGroup; ++g) {
     const int8_t* q = w.q + g * kGroup;
-    const int8_t* x = a.q + group_offset(g);
+    const int x = group_offset(g);
     int32_t low = 0, high = 0;
-    for (int i = 0; i < 16; ++i) low += q[i] * x[i];
-    for (int i = 16; i < 32; ++i) high += q[i] * x[i];
+    for (int i = 0; i < 16; ++i) low += q[i] * quant(a, x + i);
+    for (int i = 16; i < 32; ++i) high += q[i] * quant(a, x + i);
     sum += a.d[g] * (w.scale[2 * g] * static_cast<float>(low) + w.scale[2 * g + 1] * static_cast<float>(high));
     sum -= w.min[g] * a.ds[g];
   }
 }
 
-template <RowFn Block>
+template <RowFn Block, class X>
 void dot_quant(const void* weights, size_t stride, int rows, const void* x, int k, float* out) {
-  const ActBlock* a = static_cast<const ActBlock*>(x);
+  const X* a = static_cast<const X*>(x);
   for (int r = 0; r < rows; ++r) {
     const uint8_t* row = static_cast<const uint8_t*>(weights) + static_cast<size_t>(r) * stride;
     QuantRow w;
@@ -114,10 +118,11 @@ void unpack_quant(const void* weights, size_t stride, int rows, int k, int k0, i
   for (int r = rows; r < kTileRows; ++r) static_cast<QuantTile*>(tile)->rows[r] = {};
 }
 
+template <class X>
 void multiply_quant(const void* tile, int /*depth*/, const void* const* x, size_t offset, int tokens, float* c,
                     bool first) {
   for (int t = 0; t < tokens; ++t) {
-    const ActBlock& a = *reinterpret_cast<const ActBlock*>(static_cast<const uint8_t*>(x[t]) + offset);
+    const X& a = *reinterpret_cast<const X*>(static_cast<const uint8_t*>(x[t]) + offset);
     for (int r = 0; r < kTileRows; ++r) {
       float& to = c[t * kTileRows + r];
       if (first) to = 0;
@@ -188,12 +193,15 @@ using namespace portable;
 
 const Kernels kPortableKernels = {
     .name = "portable",
-    .formats = {{dot_float<value_f32>, note_rows, multiply_float<value_f32>, kWholeRow, false},
-                {dot_float<value_f16>, note_rows, multiply_float<value_f16>, kWholeRow, false},
-                {dot_float<value_bf16>, note_rows, multiply_float<value_bf16>, kWholeRow, false},
-                {dot_quant<block_q8_0>, unpack_quant<block_q8_0>, multiply_quant, kTileDepth, true},
-                {dot_quant<block_q4_k>, unpack_quant<block_q4_k>, multiply_quant, kTileDepth, true},
-                {dot_quant<block_q6_k>, unpack_quant<block_q6_k>, multiply_quant, kTileDepth, true}},
+    .formats = {{dot_float<value_f32>, note_rows, multiply_float<value_f32>, kWholeRow, Input::kF32},
+                {dot_float<value_f16>, note_rows, multiply_float<value_f16>, kWholeRow, Input::kF32},
+                {dot_float<value_bf16>, note_rows, multiply_float<value_bf16>, kWholeRow, Input::kF32},
+                {dot_quant<block_q8_0, WideBlock>, unpack_quant<block_q8_0>, multiply_quant<WideBlock>, kTileDepth,
+                 Input::kInt15},
+                {dot_quant<block_q4_k, ActBlock>, unpack_quant<block_q4_k>, multiply_quant<ActBlock>, kTileDepth,
+                 Input::kInt8},
+                {dot_quant<block_q6_k, ActBlock>, unpack_quant<block_q6_k>, multiply_quant<ActBlock>, kTileDepth,
+                 Input::kInt8}},
     .norm = norm,
     .add = add_rows,
     .softcap = softcap,
@@ -203,7 +211,9 @@ const Kernels kPortableKernels = {
     .axpy = axpy,
     .exp = exp_row,
     .quantize = quantize,
+    .quantize_wide = quantize_wide,
     .quantize_group = quantize_group,
+    .quantize_wide_group = quantize_wide_group,
     .to_i16 = to_i16,
     .attend = attend,
     .merge = merge,

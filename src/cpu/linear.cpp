@@ -44,7 +44,27 @@ Linear Linear::expert(int e) const {
   return m;
 }
 
-size_t quantised_row_bytes(int cols) { return static_cast<size_t>((cols + kBlock - 1) / kBlock) * sizeof(ActBlock); }
+namespace {
+
+size_t block_bytes(Input input) { return input == Input::kInt8 ? sizeof(ActBlock) : sizeof(WideBlock); }
+
+}  // namespace
+
+size_t input_row_bytes(Input input, int cols) {
+  if (input == Input::kF32) return static_cast<size_t>(cols) * sizeof(float);
+  return static_cast<size_t>((cols + kBlock - 1) / kBlock) * block_bytes(input);
+}
+
+void quantize_input(const Kernels& kernels, Input input, const float* x, int n, void* out) {
+  if (input == Input::kInt8) return kernels.quantize(x, n, static_cast<ActBlock*>(out));
+  kernels.quantize_wide(x, n, static_cast<WideBlock*>(out));
+}
+
+void quantize_input_group(const Kernels& kernels, Input input, const float* x, int n, void* out, int first) {
+  const int block = first / kBlock, group = first % kBlock / kGroup;
+  if (input == Input::kInt8) return kernels.quantize_group(x, n, static_cast<ActBlock*>(out) + block, group);
+  kernels.quantize_wide_group(x, n, static_cast<WideBlock*>(out) + block, group);
+}
 
 size_t decoded_floats(const Linear& matrix) {
   return matrix.format ? 0 : static_cast<size_t>(kTileRows) * static_cast<size_t>(matrix.cols);
@@ -80,11 +100,11 @@ void multiply_tile(const Kernels& kernels, const Linear& m, int first, int count
     format = &kernels.formats[kFormatF32];
   }
   // A quantised tile covers whole groups; the activations behind the last column are zero.
-  const int cols = format->quantised ? (m.cols + kGroup - 1) / kGroup * kGroup : m.cols;
+  const bool quantised = format->input != Input::kF32;
+  const int cols = quantised ? (m.cols + kGroup - 1) / kGroup * kGroup : m.cols;
   for (int k0 = 0; k0 < cols; k0 += format->depth) {
     const int depth = std::min(format->depth, cols - k0);
-    const size_t offset = format->quantised ? static_cast<size_t>(k0 / kBlock) * sizeof(ActBlock)
-                                            : static_cast<size_t>(k0) * sizeof(float);
+    const size_t offset = quantised ? static_cast<size_t>(k0 / kBlock) * block_bytes(format->input) : 0;
     format->unpack(rows, stride, count, m.cols, k0, depth, scratch.tile);
     format->multiply(scratch.tile, depth, x, offset, tokens, c, k0 == 0);
   }

@@ -14,7 +14,7 @@ struct Linear {
   const Format* format = nullptr;  // null: rows are decoded to f32 first
   const float* bias = nullptr;     // [rows], or null
 
-  bool quantised_input() const { return format && format->quantised; }
+  Input input() const { return format ? format->input : Input::kF32; }
   // The matrix of one expert of a [experts, rows, cols] tensor.
   Linear expert(int e) const;
 };
@@ -25,8 +25,11 @@ const Format* format_of(const Kernels& kernels, DType dtype);
 // A matrix, or for [experts, rows, cols] the first expert's. Fails when the tensor's bytes are too few for its shape.
 Linear make_linear(const Kernels& kernels, const Tensor& tensor);
 
-// Bytes an activation row of `cols` takes as the matrix wants it.
-size_t quantised_row_bytes(int cols);
+// Bytes an activation row of `cols` takes.
+size_t input_row_bytes(Input input, int cols);
+// An f32 row as kInt8 or kInt15 blocks; or one group of n ≤ 32 of it, those from column `first` on.
+void quantize_input(const Kernels& kernels, Input input, const float* x, int n, void* out);
+void quantize_input_group(const Kernels& kernels, Input input, const float* x, int n, void* out, int first);
 
 // What one thread needs to multiply with any of the model's matrices.
 struct LinearScratch {

@@ -21,9 +21,10 @@ inline __m256i pairs_to_i32(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm
 // T tokens times quarters 2h and 2h+1 of a group of `Steps` times four columns, as int32. Each kind of weight has its
 // own safe way to sum products of 8 bits.
 struct MinProducts {  // 15 · 127 · 2 · 8 fits in int16
+  using X = ActBlock;
   static constexpr int kColumns = 32;
   template <int T>
-  static void run(const QuantTile* tile, int step, int q0, const int8_t* const* x, const int32_t*, __m256i (*dot)[2]) {
+  static void run(const QuantTile* tile, int step, int q0, const ActBlock* const* x, int b, int at, __m256i (*dot)[2]) {
     __m256i pairs[T][2];
     for (int t = 0; t < T; ++t) pairs[t][0] = pairs[t][1] = _mm256_setzero_si256();
 #pragma GCC unroll 8
@@ -31,7 +32,7 @@ struct MinProducts {  // 15 · 127 · 2 · 8 fits in int16
       const __m256i w0 = rows8(tile, step + s, q0), w1 = rows8(tile, step + s, q0 + 1);
 #pragma GCC unroll 3
       for (int t = 0; t < T; ++t) {
-        const __m256i a = four(x[t] + 4 * s);
+        const __m256i a = four(x[t][b].q + at + 4 * s);
         pairs[t][0] = _mm256_add_epi16(pairs[t][0], _mm256_maddubs_epi16(w0, a));
         pairs[t][1] = _mm256_add_epi16(pairs[t][1], _mm256_maddubs_epi16(w1, a));
       }
@@ -44,20 +45,21 @@ struct MinProducts {  // 15 · 127 · 2 · 8 fits in int16
 };
 
 struct CentredProducts {  // 63 · 127 · 2 · 2 fits in int16
+  using X = ActBlock;
   static constexpr int kColumns = 16;
   template <int T>
-  static void run(const QuantTile* tile, int step, int q0, const int8_t* const* x, const int32_t* sums,
-                  __m256i (*dot)[2]) {
-    for (int t = 0; t < T; ++t) dot[t][0] = dot[t][1] = _mm256_set1_epi32(-32 * sums[t]);
+  static void run(const QuantTile* tile, int step, int q0, const ActBlock* const* x, int b, int at, __m256i (*dot)[2]) {
+    const int part = step % (kBlock / 4) / 4;  // of 16 columns
+    for (int t = 0; t < T; ++t) dot[t][0] = dot[t][1] = _mm256_set1_epi32(-32 * x[t][b].s16[part]);
 #pragma GCC unroll 2
     for (int s = 0; s < 4; s += 2) {
       const __m256i w0 = rows8(tile, step + s, q0), w1 = rows8(tile, step + s, q0 + 1);
       const __m256i v0 = rows8(tile, step + s + 1, q0), v1 = rows8(tile, step + s + 1, q0 + 1);
 #pragma GCC unroll 3
       for (int t = 0; t < T; ++t) {
-        const __m256i a = four(x[t] + 4 * s), b = four(x[t] + 4 * s + 4);
-        const __m256i p0 = _mm256_add_epi16(_mm256_maddubs_epi16(w0, a), _mm256_maddubs_epi16(v0, b));
-        const __m256i p1 = _mm256_add_epi16(_mm256_maddubs_epi16(w1, a), _mm256_maddubs_epi16(v1, b));
+        const __m256i a = four(x[t][b].q + at + 4 * s), c = four(x[t][b].q + at + 4 * s + 4);
+        const __m256i p0 = _mm256_add_epi16(_mm256_maddubs_epi16(w0, a), _mm256_maddubs_epi16(v0, c));
+        const __m256i p1 = _mm256_add_epi16(_mm256_maddubs_epi16(w1, a), _mm256_maddubs_epi16(v1, c));
         dot[t][0] = _mm256_add_epi32(dot[t][0], pairs_to_i32(p0));
         dot[t][1] = _mm256_add_epi32(dot[t][1], pairs_to_i32(p1));
       }
@@ -65,19 +67,28 @@ struct CentredProducts {  // 63 · 127 · 2 · 2 fits in int16
   }
 };
 
-struct SignedProducts {  // the activation takes the weight's sign: 128 · 127 · 2 fits in int16
+struct WideProducts {  // the activation takes the weight's sign: 128 · 127 · 2 fits in int16
+  using X = WideBlock;
   static constexpr int kColumns = 32;
   template <int T>
-  static void run(const QuantTile* tile, int step, int q0, const int8_t* const* x, const int32_t*, __m256i (*dot)[2]) {
+  static void run(const QuantTile* tile, int step, int q0, const WideBlock* const* a, int b, int at,
+                  __m256i (*dot)[2]) {
     for (int t = 0; t < T; ++t) dot[t][0] = dot[t][1] = _mm256_setzero_si256();
-    for (int s = 0; s < 8; ++s) {
-      const __m256i w0 = rows8(tile, step + s, q0), w1 = rows8(tile, step + s, q0 + 1);
-      const __m256i m0 = _mm256_sign_epi8(w0, w0), m1 = _mm256_sign_epi8(w1, w1);
+    for (int part = 0; part < 2; ++part) {
+      const bool high = part == 0;
+      for (int s = 0; s < 8; ++s) {
+        const __m256i w0 = rows8(tile, step + s, q0), w1 = rows8(tile, step + s, q0 + 1);
+        const __m256i m0 = _mm256_sign_epi8(w0, w0), m1 = _mm256_sign_epi8(w1, w1);
 #pragma GCC unroll 3
-      for (int t = 0; t < T; ++t) {
-        const __m256i a = four(x[t] + 4 * s);
-        dot[t][0] = _mm256_add_epi32(dot[t][0], pairs_to_i32(_mm256_maddubs_epi16(m0, _mm256_sign_epi8(a, w0))));
-        dot[t][1] = _mm256_add_epi32(dot[t][1], pairs_to_i32(_mm256_maddubs_epi16(m1, _mm256_sign_epi8(a, w1))));
+        for (int t = 0; t < T; ++t) {
+          const __m256i x = four((high ? a[t][b].high : a[t][b].low) + at + 4 * s);
+          dot[t][0] = _mm256_add_epi32(dot[t][0], pairs_to_i32(_mm256_maddubs_epi16(m0, _mm256_sign_epi8(x, w0))));
+          dot[t][1] = _mm256_add_epi32(dot[t][1], pairs_to_i32(_mm256_maddubs_epi16(m1, _mm256_sign_epi8(x, w1))));
+        }
+      }
+      for (int t = 0; high && t < T; ++t) {
+        dot[t][0] = _mm256_slli_epi32(dot[t][0], 7);
+        dot[t][1] = _mm256_slli_epi32(dot[t][1], 7);
       }
     }
   }
@@ -101,21 +112,18 @@ struct Sums {
 template <int T, class Products, bool Min>
 void quant_tokens(const QuantTile* tile, int depth, const void* const* x, size_t offset, float* c, bool first) {
   constexpr int kInBlock = kBlock / Products::kColumns, kInGroup = kGroup / Products::kColumns;
-  const ActBlock* a[T];
-  for (int t = 0; t < T; ++t) a[t] = reinterpret_cast<const ActBlock*>(static_cast<const uint8_t*>(x[t]) + offset);
+  const typename Products::X* a[T];
+  for (int t = 0; t < T; ++t) {
+    a[t] = reinterpret_cast<const typename Products::X*>(static_cast<const uint8_t*>(x[t]) + offset);
+  }
   for (int half = 0; half < 2; ++half) {
     float* to = c + 16 * half;
     Sums<T> sums(to, first);
     for (int group = 0; group < depth / Products::kColumns; ++group) {
       const int b = group / kInBlock, part = group % kInBlock, g = part / kInGroup;
-      const int8_t* q[T];
-      int32_t s16[T];
-      for (int t = 0; t < T; ++t) {
-        q[t] = a[t][b].q + group_offset(g) + (part % kInGroup) * Products::kColumns;
-        s16[t] = kInGroup == 2 ? a[t][b].s16[part] : 0;
-      }
       __m256i dot[T][2];
-      Products::template run<T>(tile, group * (Products::kColumns / 4), 2 * half, q, s16, dot);
+      Products::template run<T>(tile, group * (Products::kColumns / 4), 2 * half, a, b,
+                                group_offset(g) + part % kInGroup * Products::kColumns, dot);
       for (int i = 0; i < 2; ++i) {
         const Vf scale = load(tile->scale[group] + 16 * half + 8 * i);
         for (int t = 0; t < T; ++t) {
@@ -152,9 +160,8 @@ void multiply_centred(const void* tile, int depth, const void* const* x, size_t 
   quant<CentredProducts, false>(tile, depth, x, offset, tokens, c, first);
 }
 
-void multiply_signed(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c,
-                     bool first) {
-  quant<SignedProducts, false>(tile, depth, x, offset, tokens, c, first);
+void multiply_wide(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c, bool first) {
+  quant<WideProducts, false>(tile, depth, x, offset, tokens, c, first);
 }
 
 }  // namespace doppler::cpu::avx2

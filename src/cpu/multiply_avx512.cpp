@@ -51,21 +51,44 @@ inline void products(const uint8_t (*w)[2][64], const int8_t* const* x, __m512i 
   }
 }
 
+// The products of one group of 32 columns, whose quants lie at `at` of a token's block.
 template <int T>
+inline void group_products(const uint8_t (*w)[2][64], const ActBlock* const* a, int b, int at, __m512i (*dot)[2]) {
+  const int8_t* q[T];
+#pragma GCC unroll 6
+  for (int t = 0; t < T; ++t) {
+    dot[t][0] = dot[t][1] = _mm512_setzero_si512();
+    q[t] = a[t][b].q + at;
+  }
+  products<T, 8>(w, q, dot);
+}
+template <int T>
+inline void group_products(const uint8_t (*w)[2][64], const WideBlock* const* a, int b, int at, __m512i (*dot)[2]) {
+  const int8_t* q[T];
+#pragma GCC unroll 6
+  for (int t = 0; t < T; ++t) {
+    dot[t][0] = dot[t][1] = _mm512_setzero_si512();
+    q[t] = a[t][b].high + at;
+  }
+  products<T, 8>(w, q, dot);
+#pragma GCC unroll 6
+  for (int t = 0; t < T; ++t) {
+    dot[t][0] = _mm512_slli_epi32(dot[t][0], 7);
+    dot[t][1] = _mm512_slli_epi32(dot[t][1], 7);
+    q[t] = a[t][b].low + at;
+  }
+  products<T, 8>(w, q, dot);
+}
+
+template <class X, int T>
 void multiply_min_tokens(const QuantTile* tile, int depth, const void* const* x, size_t offset, float* c, bool first) {
-  const ActBlock* a[T];
-  for (int t = 0; t < T; ++t) a[t] = reinterpret_cast<const ActBlock*>(static_cast<const uint8_t*>(x[t]) + offset);
+  const X* a[T];
+  for (int t = 0; t < T; ++t) a[t] = reinterpret_cast<const X*>(static_cast<const uint8_t*>(x[t]) + offset);
   Sums<T> sums(c, first);
   for (int group = 0; group < depth / kGroup; ++group) {
     const int b = group / (kBlock / kGroup), g = group % (kBlock / kGroup);
     __m512i dot[T][2];
-    const int8_t* q[T];
-#pragma GCC unroll 6
-    for (int t = 0; t < T; ++t) {
-      dot[t][0] = dot[t][1] = _mm512_setzero_si512();
-      q[t] = a[t][b].q + group_offset(g);
-    }
-    products<T, 8>(tile->q + group * 8, q, dot);
+    group_products<T>(tile->q + group * 8, a, b, group_offset(g), dot);
     const __m512 s0 = _mm512_load_ps(tile->scale[group]), s1 = _mm512_load_ps(tile->scale[group] + 16);
     const __m512 m0 = _mm512_load_ps(tile->min[group]), m1 = _mm512_load_ps(tile->min[group] + 16);
 #pragma GCC unroll 6
@@ -129,8 +152,15 @@ inline void by_tokens(int tokens, Function&& f) {
 
 void multiply_min(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c, bool first) {
   by_tokens(tokens, [&](auto many, int t) {
-    multiply_min_tokens<decltype(many)::value>(static_cast<const QuantTile*>(tile), depth, x + t, offset,
-                                               c + t * kTileRows, first);
+    multiply_min_tokens<ActBlock, decltype(many)::value>(static_cast<const QuantTile*>(tile), depth, x + t, offset,
+                                                         c + t * kTileRows, first);
+  });
+}
+
+void multiply_wide(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c, bool first) {
+  by_tokens(tokens, [&](auto many, int t) {
+    multiply_min_tokens<WideBlock, decltype(many)::value>(static_cast<const QuantTile*>(tile), depth, x + t, offset,
+                                                          c + t * kTileRows, first);
   });
 }
 

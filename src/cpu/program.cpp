@@ -36,7 +36,7 @@ class Lowering {
       slot.row_bytes = static_cast<size_t>(value.width) * sizeof(float);
       program_.slots.push_back(std::move(slot));
     }
-    quantised_.assign(plan_.values.size(), -1);
+    for (std::vector<int>& slots : quantised_) slots.assign(plan_.values.size(), -1);
     rows_of_values();
     segments_of_values();
     prepare_angles();
@@ -132,15 +132,16 @@ class Lowering {
 
   // The slot of `value` as the matrix wants to read it, quantised the first time it is asked for.
   int input_for(const Linear& matrix, int value) {
-    if (!matrix.quantised_input()) return value;
-    int& slot = quantised_[static_cast<size_t>(value)];
+    const Input input = matrix.input();
+    if (input == Input::kF32) return value;
+    int& slot = quantised_[static_cast<size_t>(input)][static_cast<size_t>(value)];
     if (slot >= 0) return slot;
     const Slot& from = program_.slots[static_cast<size_t>(value)];
     const int segments = segments_[static_cast<size_t>(value)];
     const int width = static_cast<int>(from.row_bytes / sizeof(float)) / segments;
     Slot to;
-    to.name = from.name + ".q8";
-    to.row_bytes = static_cast<size_t>(segments) * quantised_row_bytes(width);
+    to.name = from.name + (input == Input::kInt8 ? ".int8" : ".int15");
+    to.row_bytes = static_cast<size_t>(segments) * input_row_bytes(input, width);
     to.logit_rows = from.logit_rows;
     Op op;
     op.kind = OpKind::kQuantize;
@@ -148,6 +149,7 @@ class Lowering {
     op.out = slot = add_slot(std::move(to));
     op.logit_rows = logit_rows(value);
     op.segments = segments;
+    op.input = input;
     rows_node(std::move(op));
     return slot;
   }
@@ -252,7 +254,8 @@ class Lowering {
   const Kernels& kernels_;
   const bool fuse_;
   Program program_;
-  std::vector<int> quantised_, segments_;
+  std::vector<int> quantised_[3];  // by Input: the slot of each value
+  std::vector<int> segments_;
   int angles_slot_ = -1;
   int step_ = 0;
 };

@@ -13,7 +13,7 @@
 
 namespace doppler::cpu {
 
-// Storage of one value in one form (f32, or quantised activations), a row a token.
+// Storage of one value in one form (see Input), a row a token.
 struct Slot {
   std::string name;
   size_t row_bytes = 0;
@@ -34,7 +34,7 @@ enum class OpKind : uint8_t {
   kSoftCap,
   kRoute,
   kCombine,
-  kQuantize,  // f32 row to ActBlocks
+  kQuantize,  // f32 row to 8 or 15 bits
   kStoreKv,   // fresh keys and values into the cache, or aside while a ring is still read
   kCommitKv,  // from aside into the ring
   kMerge,     // joins the parts of an attention that was split by keys
@@ -51,6 +51,7 @@ struct Op {
   bool logit_rows = false;
   std::vector<float> numbers;  // small weights as f32: a norm's (offset + w), sinks
   Linear matrix;               // matmuls and embed
+  Input input = Input::kF32;   // kQuantize: to what
   int segments = 1;            // kQuantize: parts of the row that are quantised apart
   GluParams glu{};             // kGlu
   bool interleaved = false;    // kGlu
@@ -62,6 +63,7 @@ struct MatMulPart {
   Linear a, b;  // b only with glu
   int in = -1;
   int out = -1, out_quantised = -1;  // slots; either may be missing
+  Input quantised_as = Input::kInt8;
   bool glu = false;
   GluParams glu_params{};
   float softcap = 0;

@@ -131,36 +131,71 @@ void glu_interleaved(const GluParams& params, const float* gate_up, float* out, 
   });
 }
 
-void quantize_group(const float* x, int n, ActBlock* block, int g) {
+// A group of n ≤ 32 values, filled up with zeros. What of it cannot be quantised (nothing worth a scale, or a value
+// that is not finite) gets quants of zero and a scale that carries NaN on.
+struct Group {
+  const float* x;
+  float most;  // the largest magnitude
   alignas(64) float part[kGroup];
-  if (n < kGroup) {
-    for (int i = 0; i < kGroup; ++i) part[i] = i < n ? x[i] : 0.0f;
-    x = part;
+
+  Group(const float* values, int n) : x(values) {
+    if (n < kGroup) {
+      for (int i = 0; i < kGroup; ++i) part[i] = i < n ? values[i] : 0.0f;
+      x = part;
+    }
+    most = max_abs32(x);
   }
+  bool has_scale() const { return most > 1e-30f && most < 3e38f; }
+  float other_scale() const { return most < 1.0f ? 0.0f : __builtin_nanf(""); }
+};
+
+void quantize_group(const float* x, int n, ActBlock* block, int g) {
+  const Group group(x, n);
   int8_t* q = block->q + group_offset(g);
   int32_t* sums = block->s16 + 2 * g;
-  const float most = max_abs32(x);
-  if (most > 1e-30f && most < 3e38f) {
-    const float d = most / 127.0f;
-    quantize32(x, 127.0f / most, q, sums[0], sums[1]);
-    block->d[g] = d;
-    block->ds[g] = d * static_cast<float>(sums[0] + sums[1]);
-    return;
+  if (group.has_scale()) {
+    block->d[g] = group.most / 127.0f;
+    quantize32(group.x, 127.0f / group.most, q, sums[0], sums[1]);
+    block->ds[g] = block->d[g] * static_cast<float>(sums[0] + sums[1]);
+  } else {
+    for (int i = 0; i < kGroup; ++i) q[i] = 0;
+    sums[0] = sums[1] = 0;
+    block->d[g] = block->ds[g] = group.other_scale();
   }
-  // Nothing worth a scale, or a value that is not finite: zeros, with a scale that carries NaN on.
-  const float d = most < 1.0f ? 0.0f : __builtin_nanf("");
-  for (int i = 0; i < kGroup; ++i) q[i] = 0;
-  sums[0] = sums[1] = 0;
-  block->d[g] = block->ds[g] = d;
 }
 
-void quantize(const float* x, int n, ActBlock* out) {
+void quantize_wide_group(const float* x, int n, WideBlock* block, int g) {
+  const Group group(x, n);
+  constexpr float kMost = 127 * 128;
+  int8_t* high = block->high + group_offset(g);
+  int8_t* low = block->low + group_offset(g);
+  if (group.has_scale()) {
+    block->d[g] = group.most / kMost;
+    const int32_t sum = quantize32_wide(group.x, kMost / group.most, high, low);
+    block->ds[g] = block->d[g] * static_cast<float>(sum);
+  } else {
+    for (int i = 0; i < kGroup; ++i) high[i] = low[i] = 0;
+    block->d[g] = block->ds[g] = group.other_scale();
+  }
+}
+
+// Calls f(values, how many, block, group) for every group of the blocks that hold n values.
+template <class Function>
+inline void by_group(const float* x, int n, Function&& f) {
   const int groups = (n + kBlock - 1) / kBlock * (kBlock / kGroup);
   for (int g = 0; g < groups; ++g) {
     const int start = g * kGroup;
     const int count = n - start > kGroup ? kGroup : n > start ? n - start : 0;
-    quantize_group(x + (count > 0 ? start : 0), count, out + start / kBlock, g % (kBlock / kGroup));
+    f(x + (count > 0 ? start : 0), count, start / kBlock, g % (kBlock / kGroup));
   }
+}
+
+void quantize(const float* x, int n, ActBlock* out) {
+  by_group(x, n, [&](const float* v, int count, int b, int g) { quantize_group(v, count, out + b, g); });
+}
+
+void quantize_wide(const float* x, int n, WideBlock* out) {
+  by_group(x, n, [&](const float* v, int count, int b, int g) { quantize_wide_group(v, count, out + b, g); });
 }
 
 float to_i16(const float* x, int16_t* out, int n) {

@@ -29,8 +29,7 @@ void run_experts(const RunState& state, const Node& node, Counter& counter, cons
   for (int e = expert_count; e > 0; --e) start[e] = start[e - 1];
   start[0] = 0;
 
-  const size_t segment = op.matrix.quantised_input() ? quantised_row_bytes(op.matrix.cols)
-                                                     : static_cast<size_t>(op.matrix.cols) * sizeof(float);
+  const size_t segment = input_row_bytes(op.matrix.input(), op.matrix.cols);
   const auto input = [&](int entry) {
     const std::byte* x = state.at<std::byte>(op.in[0], entry / k, node.logit_rows, scratch);
     return x + (experts.per_expert ? static_cast<size_t>(entry % k) * segment : 0);

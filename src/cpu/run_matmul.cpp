@@ -52,15 +52,16 @@ class MatMulRunner {
       std::copy(a, a + count, s_.at<float>(part.out, t, node_.logit_rows, scratch_) + first);
     }
     if (part.out_quantised < 0) return;
-    ActBlock* blocks = s_.at<ActBlock>(part.out_quantised, t, node_.logit_rows, scratch_);
+    void* blocks = s_.at<std::byte>(part.out_quantised, t, node_.logit_rows, scratch_);
     const int end = first + count;
-    for (int r = first; r < end; r += kGroup) quantize(blocks, r, a + (r - first), std::min(kGroup, end - r));
-    if (end == part.a.rows) {  // nothing may be left of another value behind the last group
-      for (int r = (end + kGroup - 1) / kGroup * kGroup; r % kBlock != 0; r += kGroup) quantize(blocks, r, a, 0);
+    for (int r = first; r < end; r += kGroup) {
+      quantize_input_group(k_, part.quantised_as, a + (r - first), std::min(kGroup, end - r), blocks, r);
     }
-  }
-  void quantize(ActBlock* blocks, int row, const float* x, int n) {
-    k_.quantize_group(x, n, blocks + row / kBlock, row % kBlock / kGroup);
+    if (end == part.a.rows) {  // nothing may be left of another value behind the last group
+      for (int r = (end + kGroup - 1) / kGroup * kGroup; r % kBlock != 0; r += kGroup) {
+        quantize_input_group(k_, part.quantised_as, a, 0, blocks, r);
+      }
+    }
   }
 
   const RunState& s_;

@@ -85,10 +85,10 @@ class RowRunner {
 
   void quantize(const Op& op, int row) {
     const int n = width(op.in[0]) / op.segments;
-    ActBlock* to = s_.at<ActBlock>(op.out, row, node_.logit_rows, scratch_);
-    const size_t blocks = quantised_row_bytes(n) / sizeof(ActBlock);
+    std::byte* to = s_.at<std::byte>(op.out, row, node_.logit_rows, scratch_);
     for (int i = 0; i < op.segments; ++i) {
-      k_.quantize(in(op, 0, row) + i * n, n, to + static_cast<size_t>(i) * blocks);
+      quantize_input(k_, op.input, in(op, 0, row) + i * n, n,
+                     to + static_cast<size_t>(i) * input_row_bytes(op.input, n));
     }
   }
 

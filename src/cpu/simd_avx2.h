@@ -108,6 +108,13 @@ inline float max_abs32(const float* x) {
   return _mm_cvtss_f32(_mm_castsi128_ps(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1))));
 }
 
+// 32 whole numbers that fit in int8.
+inline void store_bytes(const __m256i* v, int8_t* q) {
+  const __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), _mm256_permutevar8x32_epi32(packed, order));
+}
+
 // 32 floats to int8 with the given 1/scale; returns the sums of both halves.
 inline void quantize32(const float* x, float inverse, int8_t* q, int32_t& sum0, int32_t& sum1) {
   const Vf scale = set1(inverse);
@@ -115,9 +122,21 @@ inline void quantize32(const float* x, float inverse, int8_t* q, int32_t& sum0, 
   for (int i = 0; i < 4; ++i) v[i] = _mm256_cvtps_epi32(mul(load(x + 8 * i), scale));
   sum0 = sum_i32(_mm256_add_epi32(v[0], v[1]));
   sum1 = sum_i32(_mm256_add_epi32(v[2], v[3]));
-  const __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
-  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), _mm256_permutevar8x32_epi32(packed, order));
+  store_bytes(v, q);
+}
+
+// 32 floats to 15 bits with the given 1/scale; returns the sum.
+inline int32_t quantize32_wide(const float* x, float inverse, int8_t* high, int8_t* low) {
+  __m256i h[4], l[4], sum = _mm256_setzero_si256();
+  for (int i = 0; i < 4; ++i) {
+    const __m256i q = _mm256_cvtps_epi32(mul(load(x + 8 * i), set1(inverse)));
+    h[i] = _mm256_srai_epi32(_mm256_add_epi32(q, _mm256_set1_epi32(64)), 7);
+    l[i] = _mm256_sub_epi32(q, _mm256_slli_epi32(h[i], 7));
+    sum = _mm256_add_epi32(sum, q);
+  }
+  store_bytes(h, high);
+  store_bytes(l, low);
+  return sum_i32(sum);
 }
 
 }  // namespace

@@ -88,5 +88,19 @@ inline void quantize32(const float* x, float inverse, int8_t* q, int32_t& sum0, 
   sum1 = _mm512_reduce_add_epi32(b);
 }
 
+// 32 floats to 15 bits with the given 1/scale; returns the sum.
+inline int32_t quantize32_wide(const float* x, float inverse, int8_t* high, int8_t* low) {
+  int32_t sum = 0;
+  for (int i = 0; i < 32; i += 16) {
+    const __m512i q = _mm512_cvtps_epi32(mul(load(x + i), set1(inverse)));
+    const __m512i h = _mm512_srai_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(64)), 7);
+    const __m512i l = _mm512_sub_epi32(q, _mm512_slli_epi32(h, 7));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(high + i), _mm512_cvtepi32_epi8(h));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(low + i), _mm512_cvtepi32_epi8(l));
+    sum += _mm512_reduce_add_epi32(q);
+  }
+  return sum;
+}
+
 }  // namespace
 }  // namespace doppler::cpu::avx512

@@ -176,5 +176,17 @@ inline void quantize32(const float* x, float inverse, int8_t* q, int32_t& sum0, 
   sum1 = sums[1];
 }
 
+// 32 floats to 15 bits with the given 1/scale; returns the sum.
+inline int32_t quantize32_wide(const float* x, float inverse, int8_t* high, int8_t* low) {
+  int32_t sum = 0;
+  for (int i = 0; i < 32; ++i) {
+    const int32_t q = static_cast<int32_t>(round_one(x[i] * inverse)), h = (q + 64) >> 7;
+    high[i] = static_cast<int8_t>(h);
+    low[i] = static_cast<int8_t>(q - h * 128);
+    sum += q;
+  }
+  return sum;
+}
+
 }  // namespace
 }  // namespace doppler::cpu::portable

@@ -42,10 +42,11 @@ inline __m256i sum_eight(const __m256i* v) {
 // out[r] for every row: Format::terms(row, k, first block, blocks, x, to) writes the terms of some blocks of 256
 // columns, Format::kTerms each.
 template <class Format>
-inline void dot_by_terms(const void* weights, size_t stride, int rows, const ActBlock* x, int k, float* out) {
+inline void dot_by_terms(const void* weights, size_t stride, int rows, const void* activations, int k, float* out) {
   constexpr int kPiece = kMostTerms / Format::kTerms;
   const int blocks = (k + kBlock - 1) / kBlock;
   const int all = (k + kGroup - 1) / kGroup * (Format::kTerms * kGroup / kBlock);
+  const auto* x = static_cast<const typename Format::X*>(activations);
   Terms terms;
   for (int r0 = 0; r0 < rows; r0 += kTermRows) {
     const int n = rows - r0 < kTermRows ? rows - r0 : kTermRows;

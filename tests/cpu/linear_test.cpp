@@ -36,23 +36,29 @@ struct Inputs {
     const size_t cols = static_cast<size_t>(matrix.cols);
     floats = random.bells(cols * static_cast<size_t>(tokens), 2);
     exact = floats;
-    const size_t bytes = quantised_row_bytes(matrix.cols);
+    const size_t bytes = input_row_bytes(matrix.input(), matrix.cols);
     blocks = Memory(bytes * static_cast<size_t>(tokens), "test");
     for (size_t t = 0; t < static_cast<size_t>(tokens); ++t) {
       const float* row = floats.data() + t * cols;
-      if (!matrix.quantised_input()) {
+      if (matrix.input() == Input::kF32) {
         rows.push_back(row);
         continue;
       }
-      ActBlock* to = blocks.as<ActBlock>(t * bytes);
-      kernels.quantize(row, matrix.cols, to);
+      std::byte* to = blocks.data() + t * bytes;
+      quantize_input(kernels, matrix.input(), row, matrix.cols, to);
       rows.push_back(to);
-      for (size_t i = 0; i < cols; ++i) {
-        const ActBlock& b = to[i / kBlock];
-        const int g = static_cast<int>(i % kBlock / kGroup);
-        exact[t * cols + i] = b.d[g] * b.q[group_offset(g) + static_cast<int>(i % kGroup)];
-      }
+      for (size_t i = 0; i < cols; ++i) exact[t * cols + i] = value(matrix.input(), to, i);
     }
+  }
+
+  static float value(Input input, const void* blocks, size_t i) {
+    const int g = static_cast<int>(i % kBlock / kGroup), at = group_offset(g) + static_cast<int>(i % kGroup);
+    if (input == Input::kInt8) {
+      const ActBlock& b = static_cast<const ActBlock*>(blocks)[i / kBlock];
+      return b.d[g] * b.q[at];
+    }
+    const WideBlock& b = static_cast<const WideBlock*>(blocks)[i / kBlock];
+    return b.d[g] * static_cast<float>(b.high[at] * 128 + b.low[at]);
   }
 };
 
@@ -163,8 +169,8 @@ TEST_P(LinearTest, ExtremeQuantsDoNotOverflow) {
     const Linear matrix = make_linear(k(), w.tensor);
     for (const float sign : {1.0f, -1.0f}) {
       std::vector<float> x(512, sign);
-      std::vector<ActBlock> blocks(2);
-      k().quantize(x.data(), 512, blocks.data());
+      const Memory blocks(input_row_bytes(matrix.input(), 512), "test");
+      quantize_input(k(), matrix.input(), x.data(), 512, blocks.data());
       Memory tile(kTileBytes, "test");
       float out[8];
       std::vector<float> c(9 * kTileRows);

@@ -184,6 +184,33 @@ TEST_P(RowOps, QuantisedActivationsAreWithinHalfAStepAndTheTailIsZero) {
   }
 }
 
+TEST_P(RowOps, WideActivationsAreWithinHalfAStepOfFifteenBits) {
+  Random random(9);
+  for (const int n : kWidths) {
+    const auto x = random.bells(static_cast<size_t>(n), 3);
+    const size_t blocks = (x.size() + kBlock - 1) / kBlock;
+    std::vector<WideBlock> out(blocks);
+    std::memset(static_cast<void*>(out.data()), 0x5a, blocks * sizeof(WideBlock));
+    k().quantize_wide(x.data(), n, out.data());
+    for (size_t g = 0; g < blocks * 8; ++g) {
+      const WideBlock& block = out[g / 8];
+      const float d = block.d[g % 8];
+      int sum = 0;
+      float most = 0;
+      for (size_t i = 0; i < 32; ++i) {
+        const size_t at = g * 32 + i, place = static_cast<size_t>(group_offset(static_cast<int>(g % 8))) + i;
+        const float value = at < x.size() ? x[at] : 0.0f;
+        const int q = block.high[place] * 128 + block.low[place];
+        most = std::max(most, std::fabs(value));
+        ASSERT_LE(std::fabs(value - d * static_cast<float>(q)), d * 0.51f) << "of " << n << " at " << at;
+        sum += q;
+      }
+      ASSERT_FLOAT_EQ(d, most / (127 * 128));
+      ASSERT_FLOAT_EQ(block.ds[g % 8], d * static_cast<float>(sum));
+    }
+  }
+}
+
 TEST_P(RowOps, EveryInstructionSetQuantisesToTheSameBytes) {
   Random random(8);
   const auto x = random.bells(1152, 7);
@@ -193,6 +220,10 @@ TEST_P(RowOps, EveryInstructionSetQuantisesToTheSameBytes) {
   k().quantize(x.data(), 1152, mine.data());
   kPortableKernels.quantize(x.data(), 1152, plain.data());
   EXPECT_EQ(std::memcmp(mine.data(), plain.data(), 5 * sizeof(ActBlock)), 0);
+  std::vector<WideBlock> my_wide(5), plain_wide(5);
+  k().quantize_wide(x.data(), 1152, my_wide.data());
+  kPortableKernels.quantize_wide(x.data(), 1152, plain_wide.data());
+  EXPECT_EQ(std::memcmp(my_wide.data(), plain_wide.data(), 5 * sizeof(WideBlock)), 0);
 }
 
 TEST_P(RowOps, ValuesThatAreNotFiniteAreNotQuantisedAway) {

@@ -83,7 +83,7 @@ double bound_of(const Step& step, const Weights& weights) {
   const bool product = std::holds_alternative<MatMul>(step.op) || std::holds_alternative<ExpertMatMul>(step.op);
   if (product) {
     switch (weights.at(step.weights[0].slot).dtype) {
-      case DType::kQ8_0:
+      case DType::kQ8_0: return 1e-4;
       case DType::kQ4_K:
       case DType::kQ6_K: return 1e-2;
       default: return 2e-6;
