@@ -28,11 +28,11 @@ class Evaluator {
   Flow run(const Body& body, const Value& scope, TextBuilder& out);
   Flow run(const Stmt& statement, const Value& scope, TextBuilder& out);
   void run_output(const Stmt& statement, const Value& scope, TextBuilder& out);
-  void run_for(const Stmt& statement, const Value& scope, TextBuilder& out);
-  void run_loop(const Stmt& statement, const Value& scope, const Value& iterable, int64_t depth0, TextBuilder& out);
+  Flow run_for(const Stmt& statement, const Value& scope, TextBuilder& out);
+  Flow run_loop(const Stmt& statement, const Value& scope, const Value& iterable, int64_t depth0, TextBuilder& out);
   Flow run_if(const Stmt& statement, const Value& scope, TextBuilder& out);
   void run_set(const Stmt& statement, const Value& scope);
-  void run_set_block(const Stmt& statement, const Value& scope);
+  Flow run_set_block(const Stmt& statement, const Value& scope);
   void run_call_block(const Stmt& statement, const Value& scope, TextBuilder& out);
   Flow run_filter_block(const Stmt& statement, const Value& scope, TextBuilder& out);
   Flow run_with(const Stmt& statement, const Value& scope, TextBuilder& out);

@@ -155,7 +155,9 @@ StmtPtr Parser::parse_for() {
   loop->body = parse_block_body({"endfor", "else"});
   --loops_;
   if (take().text == "else") {
+    const int loops = loop->recursive ? std::exchange(loops_, 0) : loops_;  // a recursive loop is a function
     loop->otherwise = parse_block_body({"endfor"});
+    loops_ = loops;
     take();
   }
   return loop;

@@ -78,10 +78,10 @@ Evaluator::Flow Evaluator::run(const Stmt& statement, const Value& scope, TextBu
   rt_.step();
   switch (statement.kind) {
     case StmtKind::kOutput: run_output(statement, scope, out); break;
-    case StmtKind::kFor: run_for(statement, scope, out); break;
+    case StmtKind::kFor: return run_for(statement, scope, out);
     case StmtKind::kIf: return run_if(statement, scope, out);
     case StmtKind::kSet: run_set(statement, scope); break;
-    case StmtKind::kSetBlock: run_set_block(statement, scope); break;
+    case StmtKind::kSetBlock: return run_set_block(statement, scope);
     case StmtKind::kMacro: variable(scope, statement.slot) = make_macro(statement, scope); break;
     case StmtKind::kCall: run_call_block(statement, scope, out); break;
     case StmtKind::kFilterBlock: return run_filter_block(statement, scope, out);
@@ -110,12 +110,13 @@ void Evaluator::run_output(const Stmt& statement, const Value& scope, TextBuilde
   }
 }
 
-void Evaluator::run_for(const Stmt& statement, const Value& scope, TextBuilder& out) {
+Evaluator::Flow Evaluator::run_for(const Stmt& statement, const Value& scope, TextBuilder& out) {
   const Value iterable = evaluate(*statement.value, scope);
   if (!statement.recursive) return run_loop(statement, scope, iterable, 0, out);
   TextBuilder text(rt_);
   run_loop(statement, scope, iterable, 0, text);
   write(out, text.text());
+  return Flow::kNormal;
 }
 
 // The items of `iterable` for which the test of the loop is true, found as they are asked for.
@@ -133,8 +134,9 @@ Value Evaluator::filtered(const Stmt& loop, const Value& scope, const Value& ite
   });
 }
 
-void Evaluator::run_loop(const Stmt& statement, const Value& scope, const Value& iterable, int64_t depth0,
-                         TextBuilder& out) {
+// The flow is that of the else: break and continue there mean the loop around this one.
+Evaluator::Flow Evaluator::run_loop(const Stmt& statement, const Value& scope, const Value& iterable, int64_t depth0,
+                                    TextBuilder& out) {
   at(statement, "{% for %}");
   LoopObject* loop = rt_.heap.make<LoopObject>(0);
   const Value loop_value(Kind::kLoop, loop);
@@ -158,10 +160,10 @@ void Evaluator::run_loop(const Stmt& statement, const Value& scope, const Value&
     if (flow == Flow::kBreak) break;
   }
   for (Value& slot : body.as<ScopeObject>().slots) slot = Value();
-  if (went_through || statement.otherwise.empty()) return;
+  if (went_through || statement.otherwise.empty()) return Flow::kNormal;
   const Value otherwise = make_scope(statement.else_frame, scope);
   enter(statement.else_frame, otherwise);
-  run(statement.otherwise, otherwise, out);
+  return run(statement.otherwise, otherwise, out);
 }
 
 Evaluator::Flow Evaluator::run_if(const Stmt& statement, const Value& scope, TextBuilder& out) {
@@ -179,11 +181,12 @@ void Evaluator::run_set(const Stmt& statement, const Value& scope) {
   assign(*statement.target, value, scope);
 }
 
-void Evaluator::run_set_block(const Stmt& statement, const Value& scope) {
+Evaluator::Flow Evaluator::run_set_block(const Stmt& statement, const Value& scope) {
   const Value inner = make_scope(statement.frame, scope);
   enter(statement.frame, inner);
   TextBuilder text(rt_);
-  run(statement.body, inner, text);
+  const Flow flow = run(statement.body, inner, text);
+  if (flow != Flow::kNormal) return flow;  // and nothing is set, as in jinja2
   Value value = text.finish();
   if (statement.value) {
     std::swap(captured_, value);
@@ -194,6 +197,7 @@ void Evaluator::run_set_block(const Stmt& statement, const Value& scope) {
   at(statement, "{% set %}");
   check_namespaces(*statement.target, scope);
   assign(*statement.target, value, scope);
+  return Flow::kNormal;
 }
 
 void Evaluator::check_namespaces(const Expr& target, const Value& scope) {
