@@ -10,8 +10,9 @@
 namespace doppler::gpu {
 namespace {
 
-constexpr uint64_t kThreads = 256;
-constexpr uint64_t kEnoughWorkgroups = 256;  // two for every multiprocessor of a large GPU
+constexpr uint64_t kMostThreads = 448;
+constexpr uint64_t kMostTurns = 8;           // of kernels/project_norm.wgsl
+constexpr uint64_t kEnoughWorkgroups = 128;  // one for every multiprocessor of a large GPU
 
 uint64_t pieces_of(uint64_t cols) { return std::max<uint32_t>(1, div_up(cols, kPiece)); }
 
@@ -24,17 +25,26 @@ struct Tiles {
   uint64_t lanes, groups, rows, split;
 };
 
-Tiles tiles_for(const MatvecShape& shape, const Finish& finish) {
+Tiles tiles_for(const Capabilities& capabilities, const MatvecShape& shape, const Finish& finish) {
   const uint64_t pieces = pieces_of(shape.cols);
-  Tiles t{div_up(pieces, div_up(pieces, kThreads)), 1, 1, 1};
-  t.groups = std::max<uint64_t>(1, kThreads / t.lanes);
-  while (t.groups > 2 && shape.rows / t.groups < kEnoughWorkgroups) t.groups /= 2;
-  for (const uint64_t rows : {2u, 4u, 8u}) {
-    if (shape.rows / (t.groups * rows) >= kEnoughWorkgroups) t.rows = rows;
+  const uint64_t threads = std::min<uint64_t>(capabilities.limits.invocations, kMostThreads);
+  Tiles t{div_up(pieces, div_up(pieces, threads)), 1, 1, 1};
+  // Eight teams make a thread of every quad of x: the norm and the int8 form of x then take one turn.
+  t.groups = std::clamp<uint64_t>(threads / t.lanes, 1, 8);
+  // Threads that put a piece's quads must be neighbours: a multiple of eight of them, whatever the lanes.
+  while (t.groups > 1 && t.lanes * t.groups % 8 != 0) --t.groups;
+  // The first four rows of a thread are on their way while x is made; more only where there are workgroups to spare.
+  for (const uint64_t rows : {2u, 4u, 8u, 16u}) {
+    const uint64_t enough = rows <= 4 ? kEnoughWorkgroups : 8 * kEnoughWorkgroups;
+    if (shape.rows / (t.groups * rows) >= enough) t.rows = rows;
   }
   if (finish.activation && t.groups * t.rows % 2 != 0) t.rows = 2;  // gate and up of one output in one workgroup
   while (t.split * 2 * t.rows <= t.lanes && t.split * t.split < t.lanes) t.split *= 2;
   return t;
+}
+
+uint64_t turns_of(const MatvecShape& shape, const Tiles& t) {
+  return div_up(8 * pieces_of(shape.cols), t.lanes * t.groups);
 }
 
 // The fields that project.wgsl and project_norm.wgsl share.
@@ -53,27 +63,38 @@ Params common_params(const Weight& weight, const WeightPart& part, const Finish&
 
 struct Prepared {
   Variant variant;
-  uint64_t rows_per_workgroup;
+  uint64_t rows_per_workgroup, turns;
 };
 
 Prepared prepare(const Capabilities& capabilities, const Weight& weight, const Finish& finish) {
   const MatvecShape shape{weight.dtype, static_cast<uint64_t>(weight.rows), static_cast<uint64_t>(weight.cols)};
-  const Tiles tiles = tiles_for(shape, finish);
-  return {choose_project(capabilities, shape, finish), tiles.groups * tiles.rows};
+  const Tiles tiles = tiles_for(capabilities, shape, finish);
+  return {choose_project(capabilities, shape, finish), tiles.groups * tiles.rows, turns_of(shape, tiles)};
+}
+
+// The one size that all subgroups have; 0 where they differ or there are none.
+uint32_t one_subgroup_size(const Capabilities& capabilities) {
+  return capabilities.subgroups && capabilities.subgroup_min == capabilities.subgroup_max ? capabilities.subgroup_min
+                                                                                          : 0;
+}
+
+// Workgroup memory: x, the partial sums of the rows, the sums over the workgroup. (lib/x.*.wgsl, lib/project.wgsl)
+uint64_t workgroup_bytes(uint64_t pieces, bool int8, const Tiles& t) {
+  const uint64_t threads = t.lanes * t.groups;
+  return x_bytes(pieces, int8) + 4 * (threads * t.rows + t.split * t.groups * t.rows + 2 * threads + 64);
 }
 
 }  // namespace
 
 bool can_project(const Capabilities& capabilities, const MatvecShape& shape) {
-  // The sums and the norm's scratch take at most a few KiB beside x.
-  const uint64_t most = capabilities.limits.workgroup_bytes;
+  const Tiles t = tiles_for(capabilities, shape, {});
   const bool int8 = capabilities.int8_dot && is_quantised(shape.dtype);
-  return shape.cols % 4 == 0 && x_bytes(pieces_of(shape.cols), int8) + 12 * 1024 <= most;
+  return shape.cols % 4 == 0 && workgroup_bytes(pieces_of(shape.cols), int8, t) <= capabilities.limits.workgroup_bytes;
 }
 
 Variant choose_project(const Capabilities& capabilities, const MatvecShape& shape, const Finish& finish) {
   const bool int8 = capabilities.int8_dot && is_quantised(shape.dtype);
-  const Tiles t = tiles_for(shape, finish);
+  const Tiles t = tiles_for(capabilities, shape, finish);
   const std::string dtype(kernel_name(shape.dtype));
   double glu = 0;
   if (finish.activation) {
@@ -82,7 +103,12 @@ Variant choose_project(const Capabilities& capabilities, const MatvecShape& shap
     }
     glu = *finish.activation == Activation::kGeluTanh ? 1 : 2;
   }
-  return {{{"weights", dtype}, {"x", int8 ? "int8" : "float"}, {"int_dots", int8 ? dtype : "none"}},
+  const bool wide = int8 && one_subgroup_size(capabilities) >= 8 && t.lanes * t.groups % 8 == 0;
+  return {{{"weights", dtype},
+           {"x", wide   ? "int8_wide"
+                 : int8 ? "int8"
+                        : "float"},
+           {"int_dots", int8 ? dtype : "none"}},
           {{"lanes", static_cast<double>(t.lanes)},
            {"groups", static_cast<double>(t.groups)},
            {"rows", static_cast<double>(t.rows)},
@@ -110,7 +136,15 @@ void record_project(Recording& recording, const std::string& step, const Weight&
 void record_project_norm(Recording& recording, const std::string& step, const Weight& weight, const ResidualNorm& input,
                          const Finish& finish, const BoundBuffer& y) {
   const Capabilities& capabilities = recording.device().capabilities();
-  const Prepared prepared = prepare(capabilities, weight, finish);
+  Prepared prepared = prepare(capabilities, weight, finish);
+  const uint32_t subgroup = one_subgroup_size(capabilities);
+  prepared.variant.slots.emplace_back("group_sum", subgroup >= 4 ? "subgroup" : "plain");
+  prepared.variant.constants.emplace_back("subgroup", std::max(1u, subgroup));
+  prepared.variant.constants.emplace_back("turns", static_cast<double>(prepared.turns));
+  if (prepared.turns > kMostTurns) {
+    fail({ErrorCode::kUnsupported, "a norm this wide is not fused on this device", step, "",
+          std::to_string(weight.cols), "Use --backend cpu"});
+  }
   bool store = input.keep;
   for (const WeightPart& part : weight.parts) {
     auto params = common_params<wgsl::ProjectNorm::Params>(weight, part, finish);

@@ -20,13 +20,7 @@ struct Params {
 
 @compute @workgroup_size(threads)
 fn main(@builtin(local_invocation_index) lane: u32) {
-  var mine = kNoPair;
-  for (var i = lane; i < params.count; i += threads) {
-    if (better(maxima[i], mine)) {
-      mine = maxima[i];
-    }
-  }
-  let best = workgroup_best(mine, lane);
+  let best = best_of_maxima(params.count, lane);
   if (lane == 0u) {
     // Nothing but NaN: the last token, as on the CPU.
     finish_token(select(best.y, params.vocab - 1u, best.x == 0u), params.advance);

@@ -6,8 +6,9 @@
 // use: splits
 // use: heads = one | two | four
 // use: soft_cap
-// use: attend_split
-// use: split_out
+// use: eight
+// use: split
+// use: attend = plain | subgroup
 
 struct Params {
   heads: u32,
@@ -45,20 +46,14 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
 
   read_tile(split, first, thread);
   for (var d = thread; d < head_dim; d += threads) {
-    var values: array<f32, 4>;
-    for (var h = 0u; h < head_count; h++) {
-      values[h] = q[(first_head + h) * head_dim + d] * params.scale;
-    }
-    query[d] = make_heads(values);
+    query[d] = params.scale * queries_at(0u, first_head, head_count, d);
   }
-  var sinks: array<f32, 4>;
   let has_sink = params.sinks == 1u && id.x == 0u;
+  var sinks = Heads(0.0);
   if (has_sink) {
-    for (var h = 0u; h < head_count; h++) {
-      sinks[h] = weights[2u * head_dim + first_head + h];
-    }
+    sinks = sinks_at(first_head, head_count);
   }
   workgroupBarrier();
-  attend(split, thread, params.softcap, make_heads(sinks), has_sink);
-  write_split(id.x, params.splits, params.heads, first_head, head_count, thread);
+  attend(split, thread, params.softcap, sinks, has_sink);
+  write_split(SplitOut(id.x, params.splits, params.heads, first_head, head_count), thread);
 }

@@ -8,8 +8,9 @@
 // use: splits
 // use: heads = one | two | four
 // use: soft_cap
-// use: attend_split
-// use: split_out
+// use: eight
+// use: split
+// use: attend = plain | subgroup
 
 struct Params {
   heads: u32,
@@ -38,8 +39,6 @@ struct Params {
 @group(0) @binding(7) var<storage, read_write> cache: array<vec4<u32>>;
 @group(0) @binding(8) var<storage, read_write> partials: array<f32>;
 
-var<workgroup> key_squares: array<f32, head_dim / 4u>;
-
 // The norm and rope of `head_count` queries into `query`, and, where `newest`, of k and v into new_key and new_value.
 fn prepare(first_head: u32, head_count: u32, kv_head: u32, newest: bool, position: u32, thread: u32) {
   let half = head_dim / 2u;
@@ -52,16 +51,20 @@ fn prepare(first_head: u32, head_count: u32, kv_head: u32, newest: bool, positio
   var high = Heads(0.0);
   var key_low = vec2<f32>(0.0);
   var key_high = vec2<f32>(0.0);
+  // All that comes from memory is asked for before the first wait.
+  var gain_low = 0.0;
+  var gain_high = 0.0;
+  var turn = vec2<f32>(0.0);
+  var key_gain_low = vec2<f32>(0.0);
+  var key_gain_high = vec2<f32>(0.0);
+  var key_cos = vec2<f32>(0.0);
+  var key_sin = vec2<f32>(0.0);
   if (!for_key && j < half) {
-    var a: array<f32, 4>;
-    var b: array<f32, 4>;
-    for (var h = 0u; h < head_count; h++) {
-      let at = params.q_offset + (first_head + h) * head_dim + j;
-      a[h] = q[at];
-      b[h] = q[at + half];
-    }
-    low = make_heads(a);
-    high = make_heads(b);
+    low = queries_at(params.q_offset, first_head, head_count, j);
+    high = queries_at(params.q_offset, first_head, head_count, j + half);
+    gain_low = params.norm_offset + weights[j];
+    gain_high = params.norm_offset + weights[j + half];
+    turn = rope_turn(position, j, half);
   }
   if (newest && for_key) {
     if (j < half) {
@@ -72,58 +75,36 @@ fn prepare(first_head: u32, head_count: u32, kv_head: u32, newest: bool, positio
       let at = params.k_offset / 2u + kv_head * half + j;
       key_low = k[at];
       key_high = k[at + quads];
+      let gain = head_dim + 2u * j;
+      key_gain_low = params.norm_offset + vec2<f32>(weights[gain], weights[gain + 1u]);
+      key_gain_high = params.norm_offset + vec2<f32>(weights[gain + half], weights[gain + half + 1u]);
+      let even = rope_turn(position, 2u * j, half);
+      let odd = rope_turn(position, 2u * j + 1u, half);
+      key_cos = vec2<f32>(even.x, odd.x);
+      key_sin = vec2<f32>(even.y, odd.y);
     }
   }
   if (params.norm == 1u) {
-    if (!for_key && j < (half + 7u) / 8u * 8u) {
-      scratch[j] = low * low + high * high;
-    }
-    if (for_key && j < quads) {
-      key_squares[j] = dot(key_low, key_low) + dot(key_high, key_high);
-    }
-    workgroupBarrier();
-    let octets = (half + 7u) / 8u;
-    if (thread < octets) {
-      var total = Heads(0.0);
-      for (var i = 0u; i < 8u; i++) {
-        total += scratch[thread * 8u + i];
-      }
-      scores[thread] = total;
-    }
-    workgroupBarrier();
+    let sums = norm_sums(low * low + high * high, dot(key_low, key_low) + dot(key_high, key_high), thread);
     if (!for_key && j < half) {
-      var total = Heads(0.0);
-      for (var i = 0u; i < octets; i++) {
-        total += scores[i];
-      }
-      let factor = 1.0 / sqrt(total / f32(head_dim) + params.eps);
-      low *= factor * (params.norm_offset + weights[j]);
-      high *= factor * (params.norm_offset + weights[j + half]);
+      let factor = 1.0 / sqrt(sums.query / f32(head_dim) + params.eps);
+      low *= factor * gain_low;
+      high *= factor * gain_high;
     }
     if (newest && for_key && j < quads) {
-      var total = 0.0;
-      for (var i = 0u; i < quads; i++) {
-        total += key_squares[i];
-      }
-      let factor = 1.0 / sqrt(total / f32(head_dim) + params.eps);
-      let at = head_dim + 2u * j;
-      key_low *= factor * (params.norm_offset + vec2<f32>(weights[at], weights[at + 1u]));
-      key_high *= factor * (params.norm_offset + vec2<f32>(weights[at + half], weights[at + half + 1u]));
+      let factor = 1.0 / sqrt(sums.key / f32(head_dim) + params.eps);
+      key_low *= factor * key_gain_low;
+      key_high *= factor * key_gain_high;
     }
   }
   if (!for_key && j < half) {
-    let turn = rope_turn(position, j, half);
     query[j] = (low * turn.x - high * turn.y) * params.scale;
     query[j + half] = (high * turn.x + low * turn.y) * params.scale;
   }
   if (newest && for_key && j < quads) {
-    let even = rope_turn(position, 2u * j, half);
-    let odd = rope_turn(position, 2u * j + 1u, half);
-    let c = vec2<f32>(even.x, odd.x);
-    let s = vec2<f32>(even.y, odd.y);
     let most = vec2<f32>(65504.0);
-    new_key[j] = pack2x16float(clamp(key_low * c - key_high * s, -most, most));
-    new_key[j + quads] = pack2x16float(clamp(key_high * c + key_low * s, -most, most));
+    new_key[j] = pack2x16float(clamp(key_low * key_cos - key_high * key_sin, -most, most));
+    new_key[j + quads] = pack2x16float(clamp(key_high * key_cos + key_low * key_sin, -most, most));
   }
   workgroupBarrier();
 }
@@ -153,13 +134,11 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
     cache[key_index(kv_head, thread, slot, chunks, params.capacity)] = new_key_chunk(thread);
     cache[value_index(kv_head, slot, thread, params.kv_heads, chunks, params.capacity)] = new_value_chunk(thread);
   }
-  var sinks: array<f32, 4>;
   let has_sink = params.sinks == 1u && id.x == 0u;
+  var sinks = Heads(0.0);
   if (has_sink) {
-    for (var h = 0u; h < head_count; h++) {
-      sinks[h] = weights[2u * head_dim + first_head + h];
-    }
+    sinks = sinks_at(first_head, head_count);
   }
-  attend(split, thread, params.softcap, make_heads(sinks), has_sink);
-  write_split(id.x, params.splits, params.heads, first_head, head_count, thread);
+  attend(split, thread, params.softcap, sinks, has_sink);
+  write_split(SplitOut(id.x, params.splits, params.heads, first_head, head_count), thread);
 }

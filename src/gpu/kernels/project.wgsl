@@ -2,7 +2,7 @@
 // use: index
 // use: bytes
 // use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k
-// use: x = float | int8
+// use: x = float | int8 | int8_wide
 // use: int_dots = none | q8_0 | q4_k | q6_k
 // use: project
 
@@ -28,7 +28,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
         @builtin(local_invocation_index) thread: u32) {
   let first = workgroup_index(id, count) * groups * rows;
   prefetch(first, thread);
-  for (var quad = thread; quad < params.pieces * 8u; quad += lanes * groups) {
+  for (var quad = thread; quad < most_pieces * 8u; quad += lanes * groups) {
     var v = vec4<f32>(0.0);
     if (quad * 4u < params.cols) {
       v = x[quad];

@@ -6,7 +6,7 @@
 // use: splits
 // use: merge_partials
 // use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k
-// use: x = float | int8
+// use: x = float | int8 | int8_wide
 // use: int_dots = none | q8_0 | q4_k | q6_k
 // use: project
 
@@ -39,7 +39,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   prefetch(first, thread);
   let merge = merge_of(params.heads, params.head_dim, params.splits, params.window);
   merge_factors(merge, thread, lanes * groups);
-  for (var quad = thread; quad < params.pieces * 8u; quad += lanes * groups) {
+  for (var quad = thread; quad < most_pieces * 8u; quad += lanes * groups) {
     var v = vec4<f32>(0.0);
     if (quad * 4u < params.cols) {
       v = merged(merge, quad);

@@ -4,9 +4,10 @@
 // use: index
 // use: bytes
 // use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k
-// use: x = float | int8
+// use: x = float | int8 | int8_wide
 // use: int_dots = none | q8_0 | q4_k | q6_k
 // use: project
+// use: group_sum = plain | subgroup
 
 struct Params {
   cols: u32,
@@ -32,27 +33,14 @@ struct Params {
 @group(0) @binding(7) var<storage, read_write> y: array<f32>;
 @group(0) @binding(8) var<storage, read_write> r: array<vec4<f32>>;
 
-var<workgroup> squares: array<f32, lanes * groups>;
-var<workgroup> squares_parts: array<f32, 16>;
+const kMostTurns = 8u;
+override turns: u32 = 1;  // quads a thread: ⌈8 · pieces / threads⌉, at most kMostTurns
 
-// Σ over the workgroup, the same in every thread. Sixteen threads add up strides, then everyone adds sixteen.
-fn sum_squares(value: f32, thread: u32) -> f32 {
-  squares[thread] = value;
-  workgroupBarrier();
-  if (thread < 16u) {
-    var sum = 0.0;
-    for (var i = thread; i < lanes * groups; i += 16u) {
-      sum += squares[i];
-    }
-    squares_parts[thread] = sum;
-  }
-  workgroupBarrier();
-  var total = 0.0;
-  for (var i = 0u; i < 16u; i++) {
-    total += squares_parts[i];
-  }
-  return total;
-}
+// What a thread keeps of its quads between the passes.
+var<private> kept_quads: array<vec4<f32>, kMostTurns>;
+var<private> kept_branch: array<vec4<f32>, kMostTurns>;
+var<private> kept_norms: array<vec4<f32>, kMostTurns>;
+var<private> kept_branch_norms: array<vec4<f32>, kMostTurns>;
 
 @compute @workgroup_size(lanes * groups)
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,
@@ -62,36 +50,54 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   let quads = params.cols / 4u;
   prefetch(first, thread);
 
-  var factor = 1.0;
-  if (params.branch == 2u) {
-    var own = 0.0;
-    for (var q = thread; q < quads; q += lanes * groups) {
-      own += dot(branch[q], branch[q]);
-    }
-    factor = inverseSqrt(sum_squares(own, thread) / f32(params.cols) + params.eps);
-    workgroupBarrier();
-  }
-  var own = 0.0;
-  for (var q = thread; q < params.pieces * 8u; q += lanes * groups) {
+  // Everything is read before anything waits.
+  for (var t = 0u; t < turns; t++) {
+    let q = thread + t * lanes * groups;
     var v = vec4<f32>(0.0);
+    var b = vec4<f32>(0.0);
+    var n = vec4<f32>(0.0);
+    var bn = vec4<f32>(0.0);
     if (q < quads) {
       v = x[q];
-      if (params.branch == 1u) {
-        v += branch[q];
-      } else if (params.branch == 2u) {
-        v += branch[q] * factor * (vec4<f32>(params.offset) + norms[quads + q]);
+      n = norms[q];
+      if (params.branch != 0u) {
+        b = branch[q];
       }
-      own += dot(v, v);
-      if (params.store == 1u && index == 0u) {
-        r[q] = v;
+      if (params.branch == 2u) {
+        bn = norms[quads + q];
       }
     }
-    x_put(q, v);
+    kept_quads[t] = v;
+    kept_norms[t] = n;
+    kept_branch[t] = b;
+    kept_branch_norms[t] = bn;
   }
-  let inverse = inverseSqrt(sum_squares(own, thread) / f32(params.cols) + params.eps);
-  for (var q = thread; q < quads; q += lanes * groups) {
-    let at = (q & 7u) * most_pieces + (q >> 3u);  // what this thread put there
-    x_quads[at] = x_quads[at] * inverse * (vec4<f32>(params.offset) + norms[q]);
+  if (params.branch == 2u) {
+    var own = 0.0;
+    for (var t = 0u; t < turns; t++) {
+      own += dot(kept_branch[t], kept_branch[t]);
+    }
+    let factor = inverseSqrt(group_sum(own, thread, 0u) / f32(params.cols) + params.eps);
+    for (var t = 0u; t < turns; t++) {
+      kept_branch[t] *= factor * (vec4<f32>(params.offset) + kept_branch_norms[t]);
+    }
+  }
+  var own = 0.0;
+  for (var t = 0u; t < turns; t++) {
+    kept_quads[t] += kept_branch[t];
+    own += dot(kept_quads[t], kept_quads[t]);
+    let q = thread + t * lanes * groups;
+    if (params.store == 1u && index == 0u && q < quads) {
+      r[q] = kept_quads[t];
+    }
+  }
+  let inverse = inverseSqrt(group_sum(own, thread, 1u) / f32(params.cols) + params.eps);
+  for (var t = 0u; t < turns; t++) {
+    let q = thread + t * lanes * groups;
+    if (q < most_pieces * 8u) {
+      // Past the end of x the quads are zero, so is their norm's product.
+      x_put(q, kept_quads[t] * inverse * (vec4<f32>(params.offset) + kept_norms[t]));
+    }
   }
   finish_x(thread);
   project(first, thread);

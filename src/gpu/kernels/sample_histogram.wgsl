@@ -6,10 +6,10 @@
 // use: sample_bins
 
 override threads: u32 = 256;
+const kEach: u32 = 8;  // logits a thread, all read at once
 
 struct Params {
   vocab: u32,
-  part: u32,                 // logits a workgroup
   pairs: u32,                // of maxima
   penalty: f32,              // 1: none
   inverse_temperature: f32,
@@ -26,44 +26,57 @@ var<workgroup> counts: array<atomic<u32>, kBins>;
 var<workgroup> lows: array<atomic<u32>, kBins>;
 var<workgroup> highs: array<atomic<u32>, kBins>;
 
+fn key_at(i: u32) -> u32 {
+  return select(0u, penalised_key(min(i, params.vocab - 1u)), i < params.vocab);
+}
+
+fn count_key(key: u32, highest: f32) {
+  let depth = depth_of(key, highest, params.inverse_temperature);
+  if (is_finite_key(key) && depth <= kDeepest) {
+    let bin = bin_of(depth, params.min_p_depth);
+    let weight = fixed_weight(depth - bin_depth(bin, params.min_p_depth));
+    atomicAdd(&counts[bin], 1u);
+    atomicAdd(&lows[bin], weight.x);
+    atomicAdd(&highs[bin], weight.y);
+  }
+}
+
 @compute @workgroup_size(threads)
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,
         @builtin(local_invocation_index) lane: u32) {
-  var mine = kNoPair;
-  for (var i = lane; i < params.pairs; i += threads) {
-    if (better(maxima[i], mine)) {
-      mine = maxima[i];
-    }
+  let i = workgroup_index(id, count) * threads * kEach + lane;
+  let a = key_at(i);
+  let b = key_at(i + threads);
+  let c = key_at(i + 2u * threads);
+  let d = key_at(i + 3u * threads);
+  let e = key_at(i + 4u * threads);
+  let f = key_at(i + 5u * threads);
+  let g = key_at(i + 6u * threads);
+  let h = key_at(i + 7u * threads);
+  for (var bin = lane; bin < kBins; bin += threads) {
+    atomicStore(&counts[bin], 0u);
+    atomicStore(&lows[bin], 0u);
+    atomicStore(&highs[bin], 0u);
   }
-  let best = workgroup_best(mine, lane);
-  for (var i = lane; i < kBins; i += threads) {
-    atomicStore(&counts[i], 0u);
-    atomicStore(&lows[i], 0u);
-    atomicStore(&highs[i], 0u);
-  }
-  workgroupBarrier();
-  let highest = bitcast<f32>(key_bits(best.x));
-  let first = workgroup_index(id, count) * params.part;
+  let best = best_of_maxima(params.pairs, lane);
   if (is_finite_key(best.x)) {
-    for (var i = first + lane; i < min(first + params.part, params.vocab); i += threads) {
-      let key = penalised_key(i);
-      let depth = depth_of(key, highest, params.inverse_temperature);
-      if (is_finite_key(key) && depth <= kDeepest) {
-        let bin = bin_of(depth, params.min_p_depth);
-        let weight = fixed_weight(depth - bin_depth(bin, params.min_p_depth));
-        atomicAdd(&counts[bin], 1u);
-        atomicAdd(&lows[bin], weight.x);
-        atomicAdd(&highs[bin], weight.y);
-      }
-    }
+    let highest = bitcast<f32>(key_bits(best.x));
+    count_key(a, highest);
+    count_key(b, highest);
+    count_key(c, highest);
+    count_key(d, highest);
+    count_key(e, highest);
+    count_key(f, highest);
+    count_key(g, highest);
+    count_key(h, highest);
   }
   workgroupBarrier();
-  for (var i = lane; i < kBins; i += threads) {
-    let here = atomicLoad(&counts[i]);
+  for (var bin = lane; bin < kBins; bin += threads) {
+    let here = atomicLoad(&counts[bin]);
     if (here != 0u) {
-      atomicAdd(&bins[i], here);
-      atomicAdd(&bins[kBins + i], atomicLoad(&lows[i]));
-      atomicAdd(&bins[2u * kBins + i], atomicLoad(&highs[i]));
+      atomicAdd(&bins[bin], here);
+      atomicAdd(&bins[kBins + bin], atomicLoad(&lows[bin]));
+      atomicAdd(&bins[2u * kBins + bin], atomicLoad(&highs[bin]));
     }
   }
 }

@@ -8,7 +8,7 @@
 // use: scan
 
 override threads: u32 = 256;
-const kEach: u32 = 16;  // logits a thread
+const kEach: u32 = 8;  // logits a thread, all read at once
 const kThreadBins: u32 = 4;
 
 struct Params {
@@ -24,72 +24,90 @@ struct Params {
 @group(0) @binding(1) var<storage, read> logits: array<u32>;  // f32
 @group(0) @binding(2) var<storage, read> seen: array<u32>;
 @group(0) @binding(3) var<storage, read> maxima: array<vec2<u32>>;
-@group(0) @binding(4) var<storage, read_write> bins: array<atomic<u32>>;  // [4][kBins]: count, low, high, listed
-@group(0) @binding(5) var<storage, read_write> candidates: array<vec2<u32>>;    // [vocab]: (key, id)
+@group(0) @binding(4) var<storage, read_write> bins: array<atomic<u32>>;     // [4][kBins]: count, low, high, listed
+@group(0) @binding(5) var<storage, read_write> candidates: array<vec2<u32>>; // [vocab]: (key, id)
 
 var<workgroup> starts: array<u32, kBins>;          // candidates in the bins before
 var<workgroup> counts: array<atomic<u32>, kBins>;  // of this workgroup's candidates
 
+fn key_at(i: u32) -> u32 {
+  return select(0u, penalised_key(min(i, params.vocab - 1u)), i < params.vocab);
+}
+
+// (bin, place among this workgroup's candidates of that bin); kBins: not listed.
+fn place_of(key: u32, highest: f32) -> vec2<u32> {
+  let depth = depth_of(key, highest, params.inverse_temperature);
+  if (is_finite_key(key) && depth <= kDeepest) {
+    let bin = bin_of(depth, params.min_p_depth);
+    // A bin that starts past the k-th candidate holds none of the first k.
+    if (params.top_k == 0u || starts[bin] < params.top_k) {
+      return vec2<u32>(bin, atomicAdd(&counts[bin], 1u));
+    }
+  }
+  return vec2<u32>(kBins, 0u);
+}
+
+fn put(place: vec2<u32>, key: u32, id: u32) {
+  if (place.x < kBins) {
+    candidates[starts[place.x] + place.y] = vec2<u32>(key, id);
+  }
+}
+
 @compute @workgroup_size(threads)
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,
         @builtin(local_invocation_index) lane: u32) {
-  var mine = kNoPair;
-  for (var i = lane; i < params.pairs; i += threads) {
-    if (better(maxima[i], mine)) {
-      mine = maxima[i];
-    }
+  let i = workgroup_index(id, count) * threads * kEach + lane;
+  let a = key_at(i);
+  let b = key_at(i + threads);
+  let c = key_at(i + 2u * threads);
+  let d = key_at(i + 3u * threads);
+  let e = key_at(i + 4u * threads);
+  let f = key_at(i + 5u * threads);
+  let g = key_at(i + 6u * threads);
+  let h = key_at(i + 7u * threads);
+  let bin = lane * kThreadBins;
+  let n0 = atomicLoad(&bins[bin]);
+  let n1 = n0 + atomicLoad(&bins[bin + 1u]);
+  let n2 = n1 + atomicLoad(&bins[bin + 2u]);
+  let n3 = n2 + atomicLoad(&bins[bin + 3u]);
+  for (var n = lane; n < kBins; n += threads) {
+    atomicStore(&counts[n], 0u);
   }
-  let best = workgroup_best(mine, lane);
+  let best = best_of_maxima(params.pairs, lane);
   if (!is_finite_key(best.x)) {
     return;
   }
-  var here: array<u32, kThreadBins>;
-  var all = 0u;
-  for (var i = 0u; i < kThreadBins; i++) {
-    here[i] = atomicLoad(&bins[lane * kThreadBins + i]);
-    all += here[i];
-    atomicStore(&counts[lane * kThreadBins + i], 0u);
-  }
-  var before = scan_count(all, lane) - all;
-  for (var i = 0u; i < kThreadBins; i++) {
-    starts[lane * kThreadBins + i] = before;
-    before += here[i];
-  }
+  scan(n3, 0.0, lane);
+  let before = count_sums[lane] - n3;
+  starts[bin] = before;
+  starts[bin + 1u] = before + n0;
+  starts[bin + 2u] = before + n1;
+  starts[bin + 3u] = before + n2;
   workgroupBarrier();
 
   let highest = bitcast<f32>(key_bits(best.x));
-  let first = workgroup_index(id, count) * threads * kEach + lane;
-  var bin: array<u32, kEach>;
-  var place: array<u32, kEach>;
-  for (var n = 0u; n < kEach; n++) {
-    bin[n] = kBins;
-    let i = first + n * threads;
-    if (i < params.vocab) {
-      let key = penalised_key(i);
-      let depth = depth_of(key, highest, params.inverse_temperature);
-      if (is_finite_key(key) && depth <= kDeepest) {
-        let b = bin_of(depth, params.min_p_depth);
-        // A bin that starts past the k-th candidate holds none of the first k.
-        if (params.top_k == 0u || starts[b] < params.top_k) {
-          bin[n] = b;
-          place[n] = atomicAdd(&counts[b], 1u);
-        }
-      }
+  let pa = place_of(a, highest);
+  let pb = place_of(b, highest);
+  let pc = place_of(c, highest);
+  let pd = place_of(d, highest);
+  let pe = place_of(e, highest);
+  let pf = place_of(f, highest);
+  let pg = place_of(g, highest);
+  let ph = place_of(h, highest);
+  workgroupBarrier();
+  for (var n = lane; n < kBins; n += threads) {
+    let here = atomicLoad(&counts[n]);
+    if (here != 0u) {
+      starts[n] += atomicAdd(&bins[3u * kBins + n], here);
     }
   }
   workgroupBarrier();
-  for (var i = 0u; i < kThreadBins; i++) {
-    let b = lane * kThreadBins + i;
-    let mine_here = atomicLoad(&counts[b]);
-    if (mine_here != 0u) {
-      starts[b] += atomicAdd(&bins[3u * kBins + b], mine_here);
-    }
-  }
-  workgroupBarrier();
-  for (var n = 0u; n < kEach; n++) {
-    if (bin[n] < kBins) {
-      let i = first + n * threads;
-      candidates[starts[bin[n]] + place[n]] = vec2<u32>(penalised_key(i), i);
-    }
-  }
+  put(pa, a, i);
+  put(pb, b, i + threads);
+  put(pc, c, i + 2u * threads);
+  put(pd, d, i + 3u * threads);
+  put(pe, e, i + 4u * threads);
+  put(pf, f, i + 5u * threads);
+  put(pg, g, i + 6u * threads);
+  put(ph, h, i + 7u * threads);
 }

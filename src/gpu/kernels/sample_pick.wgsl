@@ -46,9 +46,9 @@ fn sum_bins(lane: u32) {
     counts[i] = count;
     weights[i] = weight;
   }
-  let counts_before = scan_count(count, lane) - count;
-  scan_weight(weight, lane);
-  let weights_before = select(0.0, scan_weights[max(lane, 1u) - 1u], lane > 0u);
+  scan(count, weight, lane);
+  let counts_before = count_sums[lane] - count;
+  let weights_before = select(0.0, weight_sums[max(lane, 1u) - 1u], lane > 0u);
   for (var i = 0u; i < kThreadBins; i++) {
     count_to[lane * kThreadBins + i] = counts_before + counts[i];
     weight_to[lane * kThreadBins + i] = weights_before + weights[i];
@@ -58,13 +58,7 @@ fn sum_bins(lane: u32) {
 
 @compute @workgroup_size(threads)
 fn main(@builtin(local_invocation_index) lane: u32) {
-  var mine = kNoPair;
-  for (var i = lane; i < params.pairs; i += threads) {
-    if (better(maxima[i], mine)) {
-      mine = maxima[i];
-    }
-  }
-  let best = workgroup_best(mine, lane);
+  let best = best_of_maxima(params.pairs, lane);
   sum_bins(lane);
 
   let all = workgroupUniformLoad(&count_to[kBins - 1u]);

@@ -6,6 +6,6 @@ fn head_of(heads: Heads, i: u32) -> f32 {
   return heads[i];
 }
 
-fn make_heads(x: array<f32, 4>) -> Heads {
-  return vec4<f32>(x[0], x[1], x[2], x[3]);
+fn make_heads(x0: f32, x1: f32, x2: f32, x3: f32) -> Heads {
+  return vec4<f32>(x0, x1, x2, x3);
 }

@@ -1,6 +1,6 @@
 // The heart of every decode projection: W · x for one token, x already in workgroup memory. A kernel that uses this
 // declares bindings w, w4 (the same packed rows as words and as vec4), bias and y, and puts into Params:
-//   cols, pieces, stride (vec4<u32> from row to row), rows (of this part of W), first_row (of this part, in y), bias (0, 1),
+//   cols, pieces (= the constant most_pieces), stride (vec4<u32> from row to row), rows (of this part of W), first_row (of this part, in y), bias (0, 1),
 //   softcap (0: none)
 // Its main() calls prefetch(), then fills x with x_put(), then finish_x(), then project().
 //
@@ -68,7 +68,7 @@ fn project(first: u32, thread: u32) {
   for (var i = 0u; i < rows; i++) {
     partial[(i * groups + group) * lanes + lane] = 0.0;
   }
-  for (var piece = lane; piece < params.pieces; piece += lanes) {
+  for (var piece = lane; piece < most_pieces; piece += lanes) {
     let x = x_piece(piece);
     for (var i = 0u; i < rows; i += 4u) {
       let row = first + i * groups + group;

@@ -25,7 +25,7 @@ var<workgroup> sub_count: array<atomic<u32>, kSubBins>;
 var<workgroup> sub_low: array<atomic<u32>, kSubBins>;
 var<workgroup> sub_high: array<atomic<u32>, kSubBins>;
 var<workgroup> found: atomic<u32>;
-var<workgroup> found_here: u32;
+var<workgroup> found_here: Found;
 var<workgroup> least: array<atomic<u32>, 2>;  // of keys, of ids
 var<workgroup> most: array<atomic<u32>, 2>;
 var<workgroup> span: array<u32, 4>;           // the same four, settled
@@ -42,18 +42,24 @@ fn is_reached(wanted: Wanted, count: u32, weight: f32) -> bool {
   return weight > wanted.weight;
 }
 
-// The lowest of the threads' numbers, in every thread.
-fn lowest_of(mine: u32, lane: u32) -> u32 {
+// Where a search among bins, sub-bins or ranks ended.
+struct Found {
+  at: u32,
+  count: u32,   // before it
+  weight: f32,
+  left: u32,    // in it
+}
+
+// The lowest of the threads' numbers, for every thread to see in `found` after the next barrier.
+fn offer(mine: u32, lane: u32) {
   if (lane == 0u) {
     atomicStore(&found, kNone);
   }
   workgroupBarrier();
-  atomicMin(&found, mine);
-  workgroupBarrier();
-  if (lane == 0u) {
-    found_here = atomicLoad(&found);
+  if (mine != kNone) {
+    atomicMin(&found, mine);
   }
-  return workgroupUniformLoad(&found_here);
+  workgroupBarrier();
 }
 
 struct Range {  // of candidates in the list, by key and id, all inclusive
@@ -105,16 +111,22 @@ fn find_place(wanted: Wanted, kept: u32, highest: f32, inverse_temperature: f32,
       mine = bin;
     }
   }
-  let bin = lowest_of(mine, lane);
-  var count = 0u;     // before the range
-  var weight = 0.0;
-  if (bin > 0u) {
-    count = workgroupUniformLoad(&count_to[bin - 1u]);
-    weight = workgroupUniformLoad(&weight_to[bin - 1u]);
+  offer(mine, lane);
+  if (lane == 0u) {
+    let bin = atomicLoad(&found);
+    var before = 0u;
+    var lighter = 0.0;
+    if (bin > 0u) {
+      before = count_to[bin - 1u];
+      lighter = weight_to[bin - 1u];
+    }
+    found_here = Found(bin, before, lighter, count_to[bin] - before);
   }
-  let end = workgroupUniformLoad(&count_to[bin]);
-  var range = Range(count, end, vec2<u32>(0u, kNone), vec2<u32>(0u, kNone));
-  var left = end - count;
+  let in_bin = workgroupUniformLoad(&found_here);
+  var count = in_bin.count;  // before the range
+  var weight = in_bin.weight;
+  var left = in_bin.left;
+  var range = Range(count, count + left, vec2<u32>(0u, kNone), vec2<u32>(0u, kNone));
 
   while (left > threads) {
     range = narrowed(range, lane);
@@ -146,18 +158,25 @@ fn find_place(wanted: Wanted, kept: u32, highest: f32, inverse_temperature: f32,
       sub_candidates = atomicLoad(&sub_count[lane]);
       sub_weight = exp(-base) * sum_of_fixed(atomicLoad(&sub_low[lane]), atomicLoad(&sub_high[lane]));
     }
-    let count_here = scan_count(sub_candidates, lane);
-    let weight_here = scan_weight(sub_weight, lane);
-    let stops = sub_candidates != 0u &&
-                (count_here == left || is_reached(wanted, count + count_here, weight + weight_here));
-    let sub = lowest_of(select(kNone, lane, stops), lane);
-    if (sub > 0u) {
-      count += workgroupUniformLoad(&scan_counts[sub - 1u]);
-      weight += workgroupUniformLoad(&scan_weights[sub - 1u]);
-      left = workgroupUniformLoad(&scan_counts[sub]) - workgroupUniformLoad(&scan_counts[sub - 1u]);
-    } else {
-      left = workgroupUniformLoad(&scan_counts[0]);
+    scan(sub_candidates, sub_weight, lane);
+    let stops = sub_candidates != 0u && (count_sums[lane] == left ||
+                                         is_reached(wanted, count + count_sums[lane], weight + weight_sums[lane]));
+    offer(select(kNone, lane, stops), lane);
+    if (lane == 0u) {
+      let at = atomicLoad(&found);
+      var before = 0u;
+      var lighter = 0.0;
+      if (at > 0u) {
+        before = count_sums[at - 1u];
+        lighter = weight_sums[at - 1u];
+      }
+      found_here = Found(at, before, lighter, count_sums[at] - before);
     }
+    let in_sub = workgroupUniformLoad(&found_here);
+    let sub = in_sub.at;
+    count += in_sub.count;
+    weight += in_sub.weight;
+    left = in_sub.left;
     let reach = (1u << shift) - 1u;  // of a sub-bin
     if (by_key) {
       let top = range.keys.y - (sub << shift);
@@ -189,11 +208,12 @@ fn find_place(wanted: Wanted, kept: u32, highest: f32, inverse_temperature: f32,
   }
   workgroupBarrier();
   let weighs = exp(-depth_of(pairs[lane].x, highest, inverse_temperature));
-  let weight_here = weight + scan_weight(select(0.0, weighs, lane < left), lane);
+  scan(0u, select(0.0, weighs, lane < left), lane);
+  let weight_here = weight + weight_sums[lane];
   let stops = lane + 1u == left || (lane < left && is_reached(wanted, count + lane + 1u, weight_here));
-  let at = lowest_of(select(kNone, lane, stops), lane);
-  if (lane == at) {
-    place_here = Place(count + at + 1u, weight_here, pairs[at].y);
+  offer(select(kNone, lane, stops), lane);
+  if (lane == atomicLoad(&found)) {
+    place_here = Place(count + lane + 1u, weight_here, pairs[lane].y);
   }
   return workgroupUniformLoad(&place_here);
 }

@@ -1,0 +1,111 @@
+// One token's attention over a split of its keys: what lib/attend.plain.wgsl and lib/attend.subgroup.wgsl share.
+override threads: u32 = 256;       // at least head_dim
+override head_dim: u32 = 64;
+override made_here: bool = false;  // the newest key and value are in new_key and new_value, not yet in the cache
+
+const kTeam: u32 = 32;
+const kTile: u32 = 64;
+const kLow: f32 = -1e30;  // below any score
+
+struct Split {
+  first: u32,     // position of its first key
+  end: u32,       // behind its last
+  newest: u32,    // position of the token itself
+  kv_head: u32,
+  kv_heads: u32,
+  capacity: u32,
+}
+
+var<workgroup> query: array<Heads, head_dim>;  // times the scale
+var<workgroup> new_key: array<u32, head_dim / 2u>;
+var<workgroup> new_value: array<u32, head_dim / 2u>;
+
+struct NormSums {
+  query: Heads,
+  key: f32,
+}
+
+// Chunks of a tile's i-th key and value, zeros where the key is not in this split, or not in the cache yet.
+// slot: of the tile's first key. A ring has at least as many slots as a tile has keys.
+fn is_cached(split: Split, key: u32, chunk: u32) -> bool {
+  return key < split.end && chunk < head_dim / 8u && !(made_here && key == split.newest);
+}
+
+fn ring_slot(slot: u32, i: u32, capacity: u32) -> u32 {
+  let next = slot + i;
+  return next - select(0u, capacity, next >= capacity);
+}
+
+fn read_key(split: Split, first: u32, slot: u32, i: u32, chunk: u32) -> vec4<u32> {
+  if (!is_cached(split, first + i, chunk)) {
+    return vec4<u32>(0u);
+  }
+  let at = ring_slot(slot, i, split.capacity);
+  return cache[key_index(split.kv_head, chunk, at, head_dim / 8u, split.capacity)];
+}
+
+fn read_value(split: Split, first: u32, slot: u32, i: u32, chunk: u32) -> vec4<u32> {
+  if (!is_cached(split, first + i, chunk)) {
+    return vec4<u32>(0u);
+  }
+  let at = ring_slot(slot, i, split.capacity);
+  return cache[value_index(split.kv_head, at, chunk, split.kv_heads, head_dim / 8u, split.capacity)];
+}
+
+fn new_key_chunk(chunk: u32) -> vec4<u32> {
+  let i = min(chunk, head_dim / 8u - 1u) * 4u;
+  return vec4<u32>(new_key[i], new_key[i + 1u], new_key[i + 2u], new_key[i + 3u]);
+}
+
+fn new_value_chunk(chunk: u32) -> vec4<u32> {
+  let i = min(chunk, head_dim / 8u - 1u) * 4u;
+  return vec4<u32>(new_value[i], new_value[i + 1u], new_value[i + 2u], new_value[i + 3u]);
+}
+
+// Where a split's result goes: `partials` holds [splits][heads · head_dim] sums of share · value, then [splits][heads]
+// vec4 (highest score, sum of shares, 0, 0). lib/merge_partials.wgsl puts the splits together.
+struct SplitOut {
+  split: u32,
+  splits: u32,
+  heads: u32,
+  first_head: u32,
+  head_count: u32,
+}
+
+fn write_dim(out: SplitOut, d: u32, value: Heads) {
+  for (var h = 0u; h < kHeads; h++) {
+    if (h < out.head_count) {
+      partials[(out.split * out.heads + out.first_head + h) * head_dim + d] = head_of(value, h);
+    }
+  }
+}
+
+fn write_sums(out: SplitOut, highest_score: Heads, total: Heads) {
+  for (var h = 0u; h < out.head_count; h++) {
+    let at = out.splits * out.heads * head_dim + (out.split * out.heads + out.first_head + h) * 4u;
+    partials[at] = head_of(highest_score, h);
+    partials[at + 1u] = head_of(total, h);
+  }
+}
+
+// Dim d of the queries of a block of heads, zero for heads the block does not have.
+fn query_at(offset: u32, first_head: u32, head_count: u32, h: u32, d: u32) -> f32 {
+  if (h >= min(kHeads, head_count)) {
+    return 0.0;
+  }
+  return q[offset + (first_head + h) * head_dim + d];
+}
+
+fn queries_at(offset: u32, first_head: u32, head_count: u32, d: u32) -> Heads {
+  return make_heads(query_at(offset, first_head, head_count, 0u, d), query_at(offset, first_head, head_count, 1u, d),
+                    query_at(offset, first_head, head_count, 2u, d), query_at(offset, first_head, head_count, 3u, d));
+}
+
+fn sink_at(first_head: u32, head_count: u32, h: u32) -> f32 {
+  return weights[2u * head_dim + first_head + min(h, head_count - 1u)];
+}
+
+fn sinks_at(first_head: u32, head_count: u32) -> Heads {
+  return make_heads(sink_at(first_head, head_count, 0u), sink_at(first_head, head_count, 1u),
+                    sink_at(first_head, head_count, 2u), sink_at(first_head, head_count, 3u));
+}
