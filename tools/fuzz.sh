@@ -1,0 +1,27 @@
+#!/bin/sh
+# Builds the fuzz targets with clang and runs each for a minute (or $1 seconds). Exits 1 at the first finding.
+set -e
+cd "$(dirname "$0")/.."
+seconds=${1:-60}
+compiler=$(command -v clang++-14 || command -v clang++ || true)
+if [ -z "$compiler" ]; then
+  if [ "$(id -u)" -ne 0 ]; then
+    echo "Fuzzing needs clang:  sudo apt-get install clang-14 libclang-rt-14-dev" >&2
+    exit 1
+  fi
+  apt-get update -qq >&2
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends clang-14 libclang-rt-14-dev >&2
+  compiler=$(command -v clang++-14)
+fi
+cmake -S . -B build-fuzz -G Ninja -DCMAKE_CXX_COMPILER="$compiler" -DDOPPLER_FUZZ=ON >/dev/null
+cmake --build build-fuzz --target tokenizer_fuzz template_fuzz
+for target in tokenizer template; do
+  corpus=$(mktemp -d)
+  dictionary=
+  [ -f "tests/fuzz/$target.dict" ] && dictionary="-dict=tests/fuzz/$target.dict"
+  seeds=
+  [ -d "tests/fuzz/${target}_seeds" ] && seeds="tests/fuzz/${target}_seeds"
+  echo "fuzzing $target for $seconds s"
+  "build-fuzz/${target}_fuzz" -max_total_time="$seconds" -max_len=4096 $dictionary "$corpus" $seeds
+  rm -r "$corpus"
+done
