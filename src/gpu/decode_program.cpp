@@ -11,7 +11,8 @@ namespace doppler::gpu {
 namespace {
 
 MatvecShape shape_of(const Weight& weight) {
-  return {weight.dtype, static_cast<uint64_t>(weight.rows), static_cast<uint64_t>(weight.cols)};
+  return {weight.dtype, static_cast<uint64_t>(weight.rows), static_cast<uint64_t>(weight.cols),
+          !takes_int8(weight.dtype)};
 }
 
 bool is_qkv(const FusedGroup& group) { return group.matmuls.size() == 3; }
@@ -153,7 +154,8 @@ void DecodeProgram::single(const Step& step) {
   if (can_project(c_.device.capabilities(), shape_of(weight))) {
     record_project(recording_, step.name, weight, value(step.inputs[0]), finish, value(step.output));
   } else {
-    record_matvec(recording_, step.name, weight, value(step.inputs[0]), finish.bias, value(step.output));
+    const Variant variant = choose_matvec(c_.device.capabilities(), shape_of(weight));
+    record_matvec(recording_, step.name, variant, weight, value(step.inputs[0]), finish.bias, value(step.output));
   }
 }
 

@@ -16,8 +16,6 @@ constexpr uint64_t kEnoughWorkgroups = 128;  // one for every multiprocessor of 
 
 uint64_t pieces_of(uint64_t cols) { return std::max<uint32_t>(1, div_up(cols, kPiece)); }
 
-bool is_quantised(DType type) { return type == DType::kQ4_K || type == DType::kQ6_K || type == DType::kQ8_0; }
-
 // Bytes of workgroup memory that x takes (lib/x.*.wgsl), with room for the sums.
 uint64_t x_bytes(uint64_t pieces, bool int8) { return pieces * (128 + (int8 ? 48 : 0)); }
 
@@ -88,12 +86,12 @@ uint64_t workgroup_bytes(uint64_t pieces, bool int8, const Tiles& t) {
 
 bool can_project(const Capabilities& capabilities, const MatvecShape& shape) {
   const Tiles t = tiles_for(capabilities, shape, {});
-  const bool int8 = capabilities.int8_dot && is_quantised(shape.dtype);
+  const bool int8 = capabilities.int8_dot && takes_int8(shape.dtype);
   return shape.cols % 4 == 0 && workgroup_bytes(pieces_of(shape.cols), int8, t) <= capabilities.limits.workgroup_bytes;
 }
 
 Variant choose_project(const Capabilities& capabilities, const MatvecShape& shape, const Finish& finish) {
-  const bool int8 = capabilities.int8_dot && is_quantised(shape.dtype);
+  const bool int8 = capabilities.int8_dot && takes_int8(shape.dtype);
   const Tiles t = tiles_for(capabilities, shape, finish);
   const std::string dtype(kernel_name(shape.dtype));
   double glu = 0;

@@ -115,7 +115,12 @@ void StepProgram::matmul(const Step& step, int tokens) {
       step.weights.size() > 1 ? BoundBuffer(c_.weights.vector(step.weights[1].slot)) : BoundBuffer();
   const Buffer x = value(step.inputs[0]);
   const Buffer& out = step.logits_only ? own_value(step) : value(step.output);
-  if (tokens == 1) return record_matvec(recording_, step.name, weight, x, bias, out);
+  if (tokens == 1) {
+    const MatvecShape shape{weight.dtype, static_cast<uint64_t>(weight.rows), static_cast<uint64_t>(weight.cols),
+                            !takes_int8(weight.dtype)};
+    const Variant variant = choose_matvec(c_.device.capabilities(), shape);
+    return record_matvec(recording_, step.name, variant, weight, x, bias, out);
+  }
   const MatmulChoice choice = choose_matmul(c_.device.capabilities(), matmul_shape(weight, tokens));
   MatmulInput input{x, memory_->quantized, static_cast<uint64_t>(tokens)};
   if (choice.kernel == MatmulKernel::kInt8 && quantized_value_ != step.inputs[0]) {

@@ -31,6 +31,10 @@ bool is_packable(DType type);
 // The name of a type in kernel variants: "q4_k".
 std::string_view kernel_name(DType type);
 
+// May x be rounded to int8 for a product with such weights? With 4- and 6-bit weights its error drowns in theirs; whoever
+// takes 8-bit weights wants the precision.
+inline bool takes_int8(DType type) { return type == DType::kQ4_K || type == DType::kQ6_K; }
+
 // Bytes of one packed row, a multiple of 16.
 size_t packed_row_bytes(DType type, size_t cols);
 

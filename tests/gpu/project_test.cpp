@@ -15,12 +15,10 @@ struct Case {
   int64_t rows, cols;
 };
 
-bool is_quantised(DType type) { return type == DType::kQ4_K || type == DType::kQ6_K || type == DType::kQ8_0; }
-
 // W · x in double, and the error that float sums and, with quantised weights, int8 activations may make.
 void expect_product(const RandomMatrix& matrix, const std::vector<double>& x, const std::vector<float>& got,
                     const std::string& what) {
-  const bool int8 = is_quantised(matrix.tensor.dtype);
+  const bool int8 = takes_int8(matrix.tensor.dtype);
   std::vector<double> slack(x.size());
   for (size_t p = 0; p < x.size(); p += 32) {
     double highest = 0;
