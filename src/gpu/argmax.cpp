@@ -6,7 +6,7 @@
 namespace doppler::gpu {
 namespace {
 constexpr uint32_t kThreads = 256;
-constexpr uint32_t kPart = 2048;  // logits a workgroup: 128 workgroups for 262144
+constexpr uint32_t kPart = 8 * kThreads;  // logits a workgroup: 128 workgroups for 262144
 }  // namespace
 
 uint32_t argmax_pairs(uint32_t vocab) { return div_up(vocab, kPart); }
@@ -16,9 +16,9 @@ Variant choose_argmax(const Capabilities&) { return {{}, {{"threads", kThreads}}
 size_t record_argmax_parts(Recording& recording, const std::string& step, const BoundBuffer& logits,
                            const BoundBuffer& seen, const BoundBuffer& pairs, uint32_t vocab, float penalty) {
   const Capabilities& capabilities = recording.device().capabilities();
-  return recording.dispatch<wgsl::Argmax>(
-      step, choose_argmax(capabilities), {.vocab = vocab, .part = kPart, .penalty = penalty},
-      {.logits = logits, .seen = seen, .maxima = pairs}, linear_grid(argmax_pairs(vocab), capabilities.limits));
+  return recording.dispatch<wgsl::Argmax>(step, choose_argmax(capabilities), {.vocab = vocab, .penalty = penalty},
+                                          {.logits = logits, .seen = seen, .maxima = pairs},
+                                          linear_grid(argmax_pairs(vocab), capabilities.limits));
 }
 
 size_t record_argmax_pick(Recording& recording, const std::string& step, const BoundBuffer& pairs, uint32_t pair_count,

@@ -12,21 +12,27 @@
 namespace doppler::gpu {
 namespace {
 
-constexpr uint32_t kThreads = 256, kTeam = 32, kTile = 64;  // as in kernels/lib/attend_split.wgsl
+constexpr uint32_t kThreads = 256, kTeam = 32, kTile = 64;  // as in kernels/lib/split.wgsl
 constexpr uint32_t kMergeThreads = 64;
+constexpr uint32_t kFewWorkgroups = 32;
 constexpr uint32_t kMostSplits = 32;
 
-uint32_t heads_together(const AttentionShape& shape) { return std::min(shape.share(), 3u) == 3 ? 4 : shape.share(); }
+// Query heads of a workgroup: 1, 2 or 4.
+uint32_t heads_together(const AttentionShape& shape, uint32_t splits) {
+  uint32_t heads = shape.share() >= 3 ? 4 : shape.share();
+  while (heads > 1 && shape.kv_heads * splits * div_up(shape.share(), heads) <= kFewWorkgroups) heads /= 2;
+  return heads;
+}
 
-// Workgroup memory of lib/attend_split.wgsl and attention_fused.wgsl.
-uint32_t workgroup_bytes(const AttentionShape& shape, uint32_t round_dims) {
+// Workgroup memory of lib/split.wgsl and lib/attend.wgsl.
+uint32_t workgroup_bytes(uint32_t head_dim, uint32_t heads, uint32_t round_dims) {
   const uint32_t vectors =
-      shape.head_dim + std::max(kThreads / kTeam * kTile, round_dims * (kThreads + 1)) + 2 * kTile + kTile / 8 + 1;
-  return 4 * heads_together(shape) * vectors + 4 * shape.head_dim + shape.head_dim + 64;
+      head_dim + std::max(kThreads / kTeam * kTile, round_dims * (kThreads + 1)) + 2 * kTile + kTile / 8 + 1;
+  return 4 * heads * vectors + 4 * head_dim + head_dim + 64;
 }
 
 Grid grid_of(const AttentionShape& shape, uint32_t splits) {
-  return {splits, shape.kv_heads * div_up(shape.share(), heads_together(shape)), 1};
+  return {splits, shape.kv_heads * div_up(shape.share(), heads_together(shape, splits)), 1};
 }
 
 }  // namespace
@@ -39,10 +45,13 @@ uint64_t partial_bytes(const AttentionShape& shape, uint32_t splits) {
   return uint64_t{4} * splits * shape.heads * (shape.head_dim + 4);
 }
 
-Variant choose_attention_decode(const Capabilities& capabilities, const AttentionShape& shape, bool fused) {
+Variant choose_attention_decode(const Capabilities& capabilities, const AttentionShape& shape, uint32_t splits,
+                                bool fused) {
+  const uint32_t heads = heads_together(shape, splits);
   uint32_t round_dims = 8;
-  while (round_dims > 1 && workgroup_bytes(shape, round_dims) > capabilities.limits.workgroup_bytes) round_dims /= 2;
-  const uint32_t heads = heads_together(shape);
+  while (round_dims > 1 && workgroup_bytes(shape.head_dim, heads, round_dims) > capabilities.limits.workgroup_bytes) {
+    round_dims /= 2;
+  }
   return {{{"heads", heads == 1   ? "one"
                      : heads == 2 ? "two"
                                   : "four"}},
@@ -60,7 +69,7 @@ size_t record_attention_decode(Recording& recording, const std::string& step, co
                                const BoundBuffer& q, const AttentionDecodeBuffers& buffers, uint32_t splits) {
   check_attention_shape(shape, step);
   return recording.dispatch<wgsl::AttentionDecode>(
-      step, choose_attention_decode(recording.device().capabilities(), shape, false),
+      step, choose_attention_decode(recording.device().capabilities(), shape, splits, false),
       {.heads = shape.heads,
        .kv_heads = shape.kv_heads,
        .capacity = shape.capacity,
@@ -82,7 +91,7 @@ size_t record_attention_fused(Recording& recording, const std::string& step, con
                               const AttentionDecodeBuffers& buffers, uint32_t splits) {
   check_attention_shape(shape, step);
   return recording.dispatch<wgsl::AttentionFused>(
-      step, choose_attention_decode(recording.device().capabilities(), shape, true),
+      step, choose_attention_decode(recording.device().capabilities(), shape, splits, true),
       {.heads = shape.heads,
        .kv_heads = shape.kv_heads,
        .capacity = shape.capacity,

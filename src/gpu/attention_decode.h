@@ -15,8 +15,11 @@ uint32_t choose_splits(const Capabilities& capabilities, const AttentionShape& s
 // Bytes of the partial results: f32 [splits][heads · head_dim], then [splits][heads] of (max, sum, 0, 0).
 uint64_t partial_bytes(const AttentionShape& shape, uint32_t splits);
 
-// For attention_decode and attention_fused alike, but for the constant made_here.
-Variant choose_attention_decode(const Capabilities& capabilities, const AttentionShape& shape, bool fused);
+// For attention_decode and attention_fused alike, but for the constant made_here. Query heads that share a kv head go
+// into one workgroup, so that keys and values are read once; but while there are few workgroups, each takes fewer
+// heads.
+Variant choose_attention_decode(const Capabilities& capabilities, const AttentionShape& shape, uint32_t splits,
+                                bool fused);
 Variant choose_attention_merge(const Capabilities& capabilities, const AttentionShape& shape, uint32_t splits);
 
 struct AttentionDecodeBuffers {

@@ -20,8 +20,8 @@ void check_attention_shape(const AttentionShape& shape, const std::string& where
     refuse("query heads must be shared out evenly among kv heads", "heads divisible by kv heads",
            fmt::format("{} and {}", shape.heads, shape.kv_heads));
   }
-  if (shape.capacity < 32) {
-    refuse("a layer's cache is too small", "at least 32 slots", fmt::format("{}", shape.capacity));
+  if (shape.capacity < 64) {
+    refuse("a layer's cache is too small", "at least 64 slots", fmt::format("{}", shape.capacity));
   }
   // Kernels count the cache's vec4<u32> in u32.
   if (kv_bytes(shape) / 16 > UINT32_MAX) {
@@ -31,7 +31,7 @@ void check_attention_shape(const AttentionShape& shape, const std::string& where
 
 uint32_t kv_capacity(uint32_t context, uint32_t window, uint32_t block) {
   const uint64_t needed = window == 0 ? context : std::min<uint64_t>(context, uint64_t{window} + block);
-  return static_cast<uint32_t>(std::max<uint64_t>((needed + 31) / 32 * 32, 32));
+  return static_cast<uint32_t>(std::max<uint64_t>((needed + 31) / 32 * 32, 64));
 }
 
 uint64_t kv_bytes(const AttentionShape& shape) {

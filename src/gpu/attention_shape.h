@@ -36,7 +36,7 @@ struct FirstPosition {
 };
 
 // Slots that a layer's ring needs: a block of up to `block` tokens is stored before it is attended to, so behind a
-// window there must be room for both. Rounded up to a multiple of 32.
+// window there must be room for both. Rounded up to a multiple of 32; at least 64, a tile of keys.
 uint32_t kv_capacity(uint32_t context, uint32_t window, uint32_t block);
 
 // Bytes of one layer's cache: keys and values in f16, in one buffer (kernels/lib/kv_cache.wgsl).

@@ -12,7 +12,7 @@
 namespace doppler::gpu {
 namespace {
 constexpr uint32_t kThreads = 256;
-constexpr uint32_t kPart = 16 * kThreads;  // logits a workgroup, as in kernels/sample_list.wgsl
+constexpr uint32_t kPart = 8 * kThreads;   // logits a workgroup, as in the kernels
 constexpr uint32_t kBins = 1024;           // as in kernels/lib/sample_bins.wgsl
 constexpr float kNoMinP = 1000;            // deeper than any candidate
 constexpr uint32_t kMostVocab = 1u << 19;  // sums of fixed-point weights stay in 32 bits
@@ -42,7 +42,6 @@ size_t record_sample(Recording& recording, const std::string& step, const Sample
   const size_t first = recording.dispatch<wgsl::SampleHistogram>(
       step + ".histogram", variant,
       {.vocab = vocab,
-       .part = kPart,
        .pairs = pair_count,
        .penalty = options.penalty,
        .inverse_temperature = inverse,

@@ -135,8 +135,7 @@ TEST(AttentionDecode, AgreesWithTheTruth) {
   DOPPLER_NEED_DEVICE(device);
   std::vector<Problem> problems;
   for (const uint32_t dim : {8u, 32u, 40u, 64u, 96u, 128u, 256u}) {
-    for (const uint32_t first : {0u, 1u, 62u, 63u, 64u, 130u, 500u})
-      problems.push_back(problem(4, 1, dim, 0, first, 1));
+    for (const uint32_t first : {0u, 63u, 64u, 500u}) problems.push_back(problem(4, 1, dim, 0, first, 1));
     problems.push_back(problem(8, 2, dim, 70, 300, 1));
   }
   for (const uint32_t share : {1u, 2u, 3u, 4u, 5u, 8u}) {
@@ -157,7 +156,8 @@ TEST(AttentionDecode, AgreesWithTheTruth) {
   double worst = 0;
   for (const Problem& p : problems) {
     const Data d = make(p);
-    for (const uint32_t splits : {1u, 3u, 16u}) check(p, d, run_decode(device, p, d, splits), &worst);
+    const uint32_t splits = std::vector<uint32_t>{1, 3, 16, 40}[(p.first + p.shape.head_dim / 8 + p.shape.heads) % 4];
+    check(p, d, run_decode(device, p, d, splits), &worst);
   }
   std::cout << "  " << problems.size() << " problems, worst error " << worst << " of its bound\n";
 }
@@ -165,9 +165,10 @@ TEST(AttentionDecode, AgreesWithTheTruth) {
 TEST(AttentionDecode, FusedStoresTheTokenAndAttends) {
   DOPPLER_NEED_DEVICE(device);
   double worst = 0;
-  for (const uint32_t dim : {32u, 40u, 64u, 96u, 128u, 256u}) {
+  for (const uint32_t dim : {32u, 40u, 96u, 128u, 256u}) {
     for (const uint32_t share : {1u, 2u, 4u, 8u}) {
       for (const uint32_t first : {0u, 63u, 64u, 300u, 513u}) {
+        if ((dim / 8 + share + first) % 3 == 0) continue;  // two thirds of them are plenty
         const bool with_norm = (dim + share + first) % 3 != 0;
         Problem p = problem(2 * share, 2, dim, first == 300 ? 100 : 0, first, 1, share == 4 ? 20.0f : 0.0f, share == 2);
         Data d = make(p);
@@ -181,7 +182,7 @@ TEST(AttentionDecode, FusedStoresTheTokenAndAttends) {
         // q, k and v packed in one row behind eight floats that belong to nobody.
         std::vector<float> packed(8, 1e9f);
         for (const auto* part : {&raw_q, &raw_k, &raw_v}) packed.insert(packed.end(), part->begin(), part->end());
-        const uint32_t splits = first == 513 ? 2 : 9;
+        const uint32_t splits = std::vector<uint32_t>{2, 9, 40}[(dim / 8 + share + first / 2) % 3];
         Projections projections = packed_projections(upload(device, "qkv", packed), p.shape);
         for (uint32_t* offset : {&projections.q_offset, &projections.k_offset, &projections.v_offset}) *offset += 8;
         const std::vector<float> old_keys(d.keys.begin(), d.keys.end() - static_cast<ptrdiff_t>(kv_width));
@@ -271,26 +272,31 @@ TEST(AttentionChoice, FitsTheSmallestDevice) {
       const AttentionShape shape = {.heads = share, .kv_heads = 1, .head_dim = dim, .capacity = 512};
       for (const Capabilities& c : {least, large}) {
         const Variant prefill = choose_attention_prefill(c, shape, 512);
-        const double teams = constant(prefill, "teams");
-        EXPECT_GE(teams, 1);
-        EXPECT_LE(teams * 32, c.limits.invocations);
-        EXPECT_LE(teams * 16 * (dim + 2 * 64 + 8), c.limits.workgroup_bytes);
-        const Variant decode = choose_attention_decode(c, shape, true);
-        const double rounds = constant(decode, "round_dims");
-        EXPECT_TRUE(rounds == 1 || rounds == 2 || rounds == 4 || rounds == 8);
-        const double vector = share == 1 ? 4 : share == 2 ? 8 : 16;
-        const double scratch = std::max(512.0, rounds * 257);
-        EXPECT_LE(vector * (dim + scratch + 128 + 9) + 5 * dim, c.limits.workgroup_bytes);
+        const double teams = constant(prefill, "teams"), key_parts = constant(prefill, "key_parts");
+        EXPECT_GE(teams * key_parts, 1);
+        EXPECT_LE(teams * key_parts * 32, c.limits.invocations);
+        EXPECT_LE(16 * teams * (dim + key_parts * (2 * 64 + 8)), c.limits.workgroup_bytes);
+        for (const uint32_t splits : {1u, 8u, 100u}) {
+          const Variant decode = choose_attention_decode(c, shape, splits, true);
+          const double rounds = constant(decode, "round_dims");
+          EXPECT_TRUE(rounds == 1 || rounds == 2 || rounds == 4 || rounds == 8);
+          const std::string heads = decode.slots.at(0).second;
+          const double vector = heads == "one" ? 4 : heads == "two" ? 8 : 16;
+          EXPECT_LE(vector / 4, share == 3 ? 4 : share);
+          EXPECT_LE(vector * (dim + std::max(512.0, rounds * 257) + 128 + 9) + 5 * dim, c.limits.workgroup_bytes);
+        }
       }
     }
   }
   const AttentionShape wide = {.heads = 4, .kv_heads = 1, .head_dim = 256, .capacity = 512};
-  EXPECT_EQ(choose_attention_prefill(least, wide, 512).name(), "teams=2 head_dim=256");
-  EXPECT_EQ(choose_attention_prefill(large, wide, 512).name(), "teams=4 head_dim=256");
-  EXPECT_EQ(choose_attention_decode(least, wide, true).name(),
+  EXPECT_EQ(choose_attention_prefill(least, wide, 512).name(), "teams=2 key_parts=1 head_dim=256");
+  EXPECT_EQ(choose_attention_prefill(large, wide, 512).name(), "teams=2 key_parts=2 head_dim=256");
+  EXPECT_EQ(choose_attention_decode(least, wide, 64, true).name(),
             "heads=four threads=256 head_dim=256 round_dims=2 made_here=1");
-  EXPECT_EQ(choose_attention_decode(large, wide, false).name(),
+  EXPECT_EQ(choose_attention_decode(large, wide, 64, false).name(),
             "heads=four threads=256 head_dim=256 round_dims=8 made_here=0");
+  EXPECT_EQ(choose_attention_decode(large, wide, 8, false).name(),
+            "heads=one threads=256 head_dim=256 round_dims=8 made_here=0");
 }
 
 TEST(AttentionChoice, RefusesShapesThatNoKernelDoes) {
@@ -299,7 +305,7 @@ TEST(AttentionChoice, RefusesShapesThatNoKernelDoes) {
   for (const auto& change : std::vector<std::function<void(AttentionShape&)>>{
            [](AttentionShape& s) { s.head_dim = 264; }, [](AttentionShape& s) { s.head_dim = 36; },
            [](AttentionShape& s) { s.kv_heads = 3; }, [](AttentionShape& s) { s.kv_heads = 0; },
-           [](AttentionShape& s) { s.capacity = 31; }}) {
+           [](AttentionShape& s) { s.capacity = 63; }}) {
     AttentionShape bad = good;
     change(bad);
     EXPECT_EQ(error_of([&] { check_attention_shape(bad, "layer0"); }).code, ErrorCode::kUnsupported);
@@ -310,7 +316,7 @@ TEST(KvCapacity, HoldsAWindowAndABlockOrTheContext) {
   EXPECT_EQ(kv_capacity(4096, 0, 512), 4096u);
   EXPECT_EQ(kv_capacity(4096, 512, 512), 1024u);
   EXPECT_EQ(kv_capacity(600, 512, 512), 608u);
-  EXPECT_EQ(kv_capacity(1, 0, 1), 32u);
+  EXPECT_EQ(kv_capacity(1, 0, 1), 64u);
 }
 
 }  // namespace

@@ -132,7 +132,7 @@ TEST(Sample, AgreesWithTheCpuSampler) {
   DOPPLER_NEED_DEVICE(device);
   Tally tally;
   uint32_t seed = 1;
-  for (const size_t vocab : {1u, 2u, 300u, 4096u, 5000u, 33000u}) {
+  for (const size_t vocab : {1u, 2u, 300u, 2048u, 5000u, 33000u}) {
     for (const double spread : {0.5, 3.0, 12.0}) {
       const std::vector<float> logits = random_floats(vocab, spread, ++seed);
       for (const float temperature : {0.3f, 1.0f}) {
@@ -147,7 +147,7 @@ TEST(Sample, AgreesWithTheCpuSampler) {
         for (SampleOptions& o : options) {
           o.temperature = temperature;
           o.seed = 0x123456789abcull + seed;
-          compare(device, logits, o, vocab > 10000 ? 6 : 10, tally, "random");
+          compare(device, logits, o, vocab > 10000 ? 1 : vocab < 3 ? 2 : 4, tally, "random");
         }
       }
     }
@@ -221,7 +221,7 @@ TEST(Sample, DrawsByProbability) {
   DOPPLER_NEED_DEVICE(device);
   const std::vector<float> logits = {0.0f, std::log(2.0f), std::log(3.0f), std::log(4.0f)};
   GpuSampler sampler(device, {.temperature = 1, .seed = 17}, 4);
-  const int count = 1000;
+  const int count = 200;
   std::vector<int> times(4);
   for (const uint32_t token : sampler.draw(logits, count)) ++times.at(token);
   for (size_t i = 0; i < 4; ++i) {

@@ -10,7 +10,7 @@
 // use: soft_cap
 // use: eight
 // use: split
-// use: attend = plain | subgroup
+// use: attend
 
 struct Params {
   heads: u32,

@@ -66,6 +66,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
   var kept = all;
   var kept_weight = workgroupUniformLoad(&weight_to[kBins - 1u]);
   var drawn = Place(0u, 0.0, select(best.y, params.vocab - 1u, best.x == 0u));
+  var range = Range(0u, kNone, vec2<u32>(0u, kNone), vec2<u32>(0u, kNone), 0u, 0u, 0.0);  // none yet
   for (var stage = 0u; stage < 4u; stage++) {
     var wanted = Wanted(kByCount, kept, 0.0);
     var needed = all != 0u;
@@ -90,7 +91,12 @@ fn main(@builtin(local_invocation_index) lane: u32) {
       wanted.count = kept;
     }
     if (needed) {
-      let place = find_place(wanted, kept, highest, params.inverse_temperature, lane);
+      // Every place lies before the one that was asked for last, so a ranked beginning serves them all.
+      if (range.begin != 0u || range.end > threads) {
+        range = range_of(wanted, kept, highest, params.inverse_temperature, lane);
+        rank_range(range, highest, params.inverse_temperature, lane);
+      }
+      let place = place_in(range, wanted, lane);
       if (stage >= 2u) {
         drawn = place;
       } else if (place.count < kept) {

@@ -1,6 +1,6 @@
 // A place in the candidates' order (heavier first, ties by id): the first at which a count or a sum of weights is
-// reached. It is found among the bins first, then inside one bin: more candidates than there are threads are cut into
-// sub-bins by key (by id, where all keys are equal) until few are left, and these are ranked.
+// reached. range_of() finds a few candidates around it, among the bins first, then inside one bin, which is cut into
+// sub-bins by key (by id, where all keys are equal) until few are left; rank() puts these in order, place_in() looks.
 const kByCount: u32 = 0;   // that many candidates
 const kByReach: u32 = 1;   // a sum of weights of at least that much
 const kByExcess: u32 = 2;  // a sum of weights above that
@@ -67,6 +67,9 @@ struct Range {  // of candidates in the list, by key and id, all inclusive
   end: u32,
   keys: vec2<u32>,
   ids: vec2<u32>,
+  left: u32,    // how many they are
+  count: u32,   // candidates before them
+  weight: f32,  // and their weight
 }
 
 fn in_range(range: Range, pair: vec2<u32>) -> bool {
@@ -101,8 +104,9 @@ fn narrowed(range: Range, lane: u32) -> Range {
   return out;
 }
 
-// Not past the bin of candidate number `kept`.
-fn find_place(wanted: Wanted, kept: u32, highest: f32, inverse_temperature: f32, lane: u32) -> Place {
+// The candidates of the bin, or the part of it, in which the place lies: no more than there are threads. Not past the bin
+// of candidate number `kept`.
+fn range_of(wanted: Wanted, kept: u32, highest: f32, inverse_temperature: f32, lane: u32) -> Range {
   var mine = kNone;
   for (var bin = lane; bin < kBins; bin += threads) {
     let before = select(0u, count_to[max(bin, 1u) - 1u], bin > 0u);
@@ -126,7 +130,12 @@ fn find_place(wanted: Wanted, kept: u32, highest: f32, inverse_temperature: f32,
   var count = in_bin.count;  // before the range
   var weight = in_bin.weight;
   var left = in_bin.left;
-  var range = Range(count, count + left, vec2<u32>(0u, kNone), vec2<u32>(0u, kNone));
+  var range = Range(count, count + left, vec2<u32>(0u, kNone), vec2<u32>(0u, kNone), 0u, 0u, 0.0);
+  if (range.end <= threads) {  // with all before it: what is asked for next lies in there too
+    range.begin = 0u;
+    range.left = range.end;
+    return range;
+  }
 
   while (left > threads) {
     range = narrowed(range, lane);
@@ -186,7 +195,14 @@ fn find_place(wanted: Wanted, kept: u32, highest: f32, inverse_temperature: f32,
       range.ids = vec2<u32>(bottom, bottom + reach);
     }
   }
+  range.left = left;
+  range.count = count;
+  range.weight = weight;
+  return range;
+}
 
+// Leaves a range's candidates in order in `pairs` and the sums of their weights in weight_sums.
+fn rank_range(range: Range, highest: f32, inverse_temperature: f32, lane: u32) {
   if (lane == 0u) {
     atomicStore(&gathered, 0u);
   }
@@ -199,21 +215,25 @@ fn find_place(wanted: Wanted, kept: u32, highest: f32, inverse_temperature: f32,
   workgroupBarrier();
   let pair = pairs[lane];
   var rank = 0u;
-  for (var i = 0u; i < left; i++) {
+  for (var i = 0u; i < range.left; i++) {
     rank += select(0u, 1u, better(pairs[i], pair));
   }
   workgroupBarrier();
-  if (lane < left) {
+  if (lane < range.left) {
     pairs[rank] = pair;
   }
   workgroupBarrier();
   let weighs = exp(-depth_of(pairs[lane].x, highest, inverse_temperature));
-  scan(0u, select(0.0, weighs, lane < left), lane);
-  let weight_here = weight + weight_sums[lane];
-  let stops = lane + 1u == left || (lane < left && is_reached(wanted, count + lane + 1u, weight_here));
-  offer(select(kNone, lane, stops), lane);
+  scan(0u, select(0.0, weighs, lane < range.left), lane);
+}
+
+// The place itself, in a range that was ranked.
+fn place_in(range: Range, wanted: Wanted, lane: u32) -> Place {
+  let count = range.count + lane + 1u;
+  let weight = range.weight + weight_sums[lane];
+  offer(select(kNone, lane, lane + 1u == range.left || (lane < range.left && is_reached(wanted, count, weight))), lane);
   if (lane == atomicLoad(&found)) {
-    place_here = Place(count + lane + 1u, weight_here, pairs[lane].y);
+    place_here = Place(count, weight, pairs[lane].y);
   }
   return workgroupUniformLoad(&place_here);
 }

@@ -1,4 +1,4 @@
-// One token's attention over a split of its keys: what lib/attend.plain.wgsl and lib/attend.subgroup.wgsl share.
+// One token's attention over a split of its keys: what goes in and what comes out. lib/attend.wgsl does the work.
 override threads: u32 = 256;       // at least head_dim
 override head_dim: u32 = 64;
 override made_here: bool = false;  // the newest key and value are in new_key and new_value, not yet in the cache
@@ -28,7 +28,7 @@ struct NormSums {
 // Chunks of a tile's i-th key and value, zeros where the key is not in this split, or not in the cache yet.
 // slot: of the tile's first key. A ring has at least as many slots as a tile has keys.
 fn is_cached(split: Split, key: u32, chunk: u32) -> bool {
-  return key < split.end && chunk < head_dim / 8u && !(made_here && key == split.newest);
+  return (key < split.end) & (chunk < head_dim / 8u) & !(made_here & (key == split.newest));
 }
 
 fn ring_slot(slot: u32, i: u32, capacity: u32) -> u32 {
@@ -36,20 +36,18 @@ fn ring_slot(slot: u32, i: u32, capacity: u32) -> u32 {
   return next - select(0u, capacity, next >= capacity);
 }
 
+// Without branches, so that all reads of a thread are on their way together.
 fn read_key(split: Split, first: u32, slot: u32, i: u32, chunk: u32) -> vec4<u32> {
-  if (!is_cached(split, first + i, chunk)) {
-    return vec4<u32>(0u);
-  }
-  let at = ring_slot(slot, i, split.capacity);
-  return cache[key_index(split.kv_head, chunk, at, head_dim / 8u, split.capacity)];
+  let there = is_cached(split, first + i, chunk);
+  let at = key_index(split.kv_head, chunk, ring_slot(slot, i, split.capacity), head_dim / 8u, split.capacity);
+  return select(vec4<u32>(0u), cache[select(0u, at, there)], there);
 }
 
 fn read_value(split: Split, first: u32, slot: u32, i: u32, chunk: u32) -> vec4<u32> {
-  if (!is_cached(split, first + i, chunk)) {
-    return vec4<u32>(0u);
-  }
-  let at = ring_slot(slot, i, split.capacity);
-  return cache[value_index(split.kv_head, at, chunk, split.kv_heads, head_dim / 8u, split.capacity)];
+  let there = is_cached(split, first + i, chunk);
+  let at = value_index(split.kv_head, ring_slot(slot, i, split.capacity), chunk, split.kv_heads, head_dim / 8u,
+                       split.capacity);
+  return select(vec4<u32>(0u), cache[select(0u, at, there)], there);
 }
 
 fn new_key_chunk(chunk: u32) -> vec4<u32> {

@@ -1,5 +1,5 @@
-// Attention of one token over one split of its keys, for the query heads of `Heads`, which share keys and values. Lanes
-// meet in workgroup memory only; see lib/attend.subgroup.wgsl for devices with subgroups.
+// Attention of one token over one split of its keys, for the query heads of `Heads`, which share keys and values. Threads
+// meet in workgroup memory only; exchanging by subgroup shuffles was tried and was slower on the GPUs that have them.
 //
 // Keys are taken a tile of 64 at a time. For the scores, 32 neighbouring threads (a team) take two keys each and the
 // teams share out the dims; for the values, `chunks` neighbouring threads take eight dims each and the groups they form
@@ -32,12 +32,9 @@ fn read_key_chunk(split: Split, first: u32, slot: u32, i: u32, n: u32, thread: u
 
 fn read_group_value(split: Split, first: u32, slot: u32, n: u32, thread: u32) -> vec4<u32> {
   let chunks = head_dim / 8u;
-  let group = thread / chunks;
-  let i = group + n * key_groups();
-  if (group >= key_groups() || i >= kTile) {
-    return vec4<u32>(0u);
-  }
-  return read_value(split, first, slot, i, thread % chunks);
+  let i = thread / chunks + n * key_groups();
+  // A key past the tile's end has no share, and neither has a thread that belongs to no group.
+  return read_value(split, first, slot, min(i, kTile - 1u), thread % chunks);
 }
 
 fn read_tile(split: Split, first: u32, thread: u32) {
