@@ -14,13 +14,13 @@ namespace {
 
 constexpr uint32_t kThreads = 256, kTeam = 32, kTile = 64;  // as in kernels/lib/split.wgsl
 constexpr uint32_t kMergeThreads = 64;
-constexpr uint32_t kFewWorkgroups = 32;
+constexpr uint32_t kEnoughWorkgroups = 128;  // for the GPUs there are: measured on 132 multiprocessors
 constexpr uint32_t kMostSplits = 32;
 
-// Query heads of a workgroup: 1, 2 or 4.
+// Query heads of a workgroup: 1, 2 or 4. As few as keep within kEnoughWorkgroups.
 uint32_t heads_together(const AttentionShape& shape, uint32_t splits) {
   uint32_t heads = shape.share() >= 3 ? 4 : shape.share();
-  while (heads > 1 && shape.kv_heads * splits * div_up(shape.share(), heads) <= kFewWorkgroups) heads /= 2;
+  while (heads > 1 && shape.kv_heads * splits * div_up(shape.share(), heads / 2) <= kEnoughWorkgroups) heads /= 2;
   return heads;
 }
 

@@ -156,7 +156,7 @@ TEST(AttentionDecode, AgreesWithTheTruth) {
   double worst = 0;
   for (const Problem& p : problems) {
     const Data d = make(p);
-    const uint32_t splits = std::vector<uint32_t>{1, 3, 16, 40}[(p.first + p.shape.head_dim / 8 + p.shape.heads) % 4];
+    const uint32_t splits = std::vector<uint32_t>{1, 3, 50, 100}[(p.first + p.shape.head_dim / 8 + p.shape.heads) % 4];
     check(p, d, run_decode(device, p, d, splits), &worst);
   }
   std::cout << "  " << problems.size() << " problems, worst error " << worst << " of its bound\n";
@@ -165,7 +165,7 @@ TEST(AttentionDecode, AgreesWithTheTruth) {
 TEST(AttentionDecode, FusedStoresTheTokenAndAttends) {
   DOPPLER_NEED_DEVICE(device);
   double worst = 0;
-  for (const uint32_t dim : {32u, 40u, 96u, 128u, 256u}) {
+  for (const uint32_t dim : {32u, 40u, 256u}) {
     for (const uint32_t share : {1u, 2u, 4u, 8u}) {
       for (const uint32_t first : {0u, 63u, 64u, 300u, 513u}) {
         if ((dim / 8 + share + first) % 3 == 0) continue;  // two thirds of them are plenty
@@ -182,7 +182,7 @@ TEST(AttentionDecode, FusedStoresTheTokenAndAttends) {
         // q, k and v packed in one row behind eight floats that belong to nobody.
         std::vector<float> packed(8, 1e9f);
         for (const auto* part : {&raw_q, &raw_k, &raw_v}) packed.insert(packed.end(), part->begin(), part->end());
-        const uint32_t splits = std::vector<uint32_t>{2, 9, 40}[(dim / 8 + share + first / 2) % 3];
+        const uint32_t splits = std::vector<uint32_t>{2, 50, 100}[(dim / 8 + share + first / 2) % 3];
         Projections projections = packed_projections(upload(device, "qkv", packed), p.shape);
         for (uint32_t* offset : {&projections.q_offset, &projections.k_offset, &projections.v_offset}) *offset += 8;
         const std::vector<float> old_keys(d.keys.begin(), d.keys.end() - static_cast<ptrdiff_t>(kv_width));
@@ -291,10 +291,12 @@ TEST(AttentionChoice, FitsTheSmallestDevice) {
   const AttentionShape wide = {.heads = 4, .kv_heads = 1, .head_dim = 256, .capacity = 512};
   EXPECT_EQ(choose_attention_prefill(least, wide, 512).name(), "teams=2 key_parts=1 head_dim=256");
   EXPECT_EQ(choose_attention_prefill(large, wide, 512).name(), "teams=2 key_parts=2 head_dim=256");
-  EXPECT_EQ(choose_attention_decode(least, wide, 64, true).name(),
+  EXPECT_EQ(choose_attention_decode(least, wide, 100, true).name(),
             "heads=four threads=256 head_dim=256 round_dims=2 made_here=1");
-  EXPECT_EQ(choose_attention_decode(large, wide, 64, false).name(),
+  EXPECT_EQ(choose_attention_decode(large, wide, 100, false).name(),
             "heads=four threads=256 head_dim=256 round_dims=8 made_here=0");
+  EXPECT_EQ(choose_attention_decode(large, wide, 64, false).name(),
+            "heads=two threads=256 head_dim=256 round_dims=8 made_here=0");
   EXPECT_EQ(choose_attention_decode(large, wide, 8, false).name(),
             "heads=one threads=256 head_dim=256 round_dims=8 made_here=0");
 }

@@ -17,7 +17,13 @@ struct TokenInputs {
 
 TokenInputs make_inputs(Device& device, uint32_t vocab) {
   TokenInputs in;
-  in.logits = CaseRandom(vocab).floats(vocab, -20, 5);
+  // About normal, so that the likeliest few stand apart as a model's do.
+  CaseRandom random(vocab);
+  for (int i = 0; i < 6; ++i) {
+    const std::vector<float> part = random.floats(vocab, -5, 5);
+    in.logits.resize(vocab);
+    for (uint32_t j = 0; j < vocab; ++j) in.logits[j] += part[j];
+  }
   in.out_tokens = device.create_buffer("out_tokens", 16);
   in.buffers = {upload_floats(device, "logits", in.logits),
                 device.create_buffer("pairs", uint64_t{8} * argmax_pairs(vocab)),

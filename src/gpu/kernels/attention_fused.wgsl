@@ -39,8 +39,10 @@ struct Params {
 @group(0) @binding(7) var<storage, read_write> cache: array<vec4<u32>>;
 @group(0) @binding(8) var<storage, read_write> partials: array<f32>;
 
-// The norm and rope of `head_count` queries into `query`, and, where `newest`, of k and v into new_key and new_value.
-fn prepare(first_head: u32, head_count: u32, kv_head: u32, newest: bool, position: u32, thread: u32) {
+// Reads the split's first tile, and takes `head_count` queries through norm and rope into `query` and, where the split
+// holds the newest key, k and v into new_key and new_value. What does not depend on the position is asked for first,
+// everything before the first wait.
+fn prepare(split: Split, first_head: u32, head_count: u32, thread: u32) {
   let half = head_dim / 2u;
   let quads = head_dim / 4u;
   // Thread j owns dims j and j + half of all queries; of the upper half of the threads, thread j owns dims 2j, 2j + 1
@@ -49,62 +51,57 @@ fn prepare(first_head: u32, head_count: u32, kv_head: u32, newest: bool, positio
   let j = thread % (threads / 2u);
   var low = Heads(0.0);
   var high = Heads(0.0);
-  var key_low = vec2<f32>(0.0);
-  var key_high = vec2<f32>(0.0);
-  // All that comes from memory is asked for before the first wait.
   var gain_low = 0.0;
   var gain_high = 0.0;
-  var turn = vec2<f32>(0.0);
-  var key_gain_low = vec2<f32>(0.0);
-  var key_gain_high = vec2<f32>(0.0);
-  var key_cos = vec2<f32>(0.0);
-  var key_sin = vec2<f32>(0.0);
   if (!for_key && j < half) {
     low = queries_at(params.q_offset, first_head, head_count, j);
     high = queries_at(params.q_offset, first_head, head_count, j + half);
     gain_low = params.norm_offset + weights[j];
     gain_high = params.norm_offset + weights[j + half];
-    turn = rope_turn(position, j, half);
   }
-  if (newest && for_key) {
-    if (j < half) {
-      let value = clamp(v[params.v_offset / 2u + kv_head * half + j], vec2<f32>(-65504.0), vec2<f32>(65504.0));
-      new_value[j] = pack2x16float(value);
-    }
-    if (j < quads) {
-      let at = params.k_offset / 2u + kv_head * half + j;
-      key_low = k[at];
-      key_high = k[at + quads];
-      let gain = head_dim + 2u * j;
-      key_gain_low = params.norm_offset + vec2<f32>(weights[gain], weights[gain + 1u]);
-      key_gain_high = params.norm_offset + vec2<f32>(weights[gain + half], weights[gain + half + 1u]);
-      let even = rope_turn(position, 2u * j, half);
-      let odd = rope_turn(position, 2u * j + 1u, half);
-      key_cos = vec2<f32>(even.x, odd.x);
-      key_sin = vec2<f32>(even.y, odd.y);
-    }
+  var key_low = vec2<f32>(0.0);
+  var key_high = vec2<f32>(0.0);
+  var value = vec2<f32>(0.0);
+  var key_gain_low = vec2<f32>(0.0);
+  var key_gain_high = vec2<f32>(0.0);
+  if (for_key && j < half) {
+    value = v[params.v_offset / 2u + split.kv_head * half + j];
   }
+  if (for_key && j < quads) {
+    let at = params.k_offset / 2u + split.kv_head * half + j;
+    key_low = k[at];
+    key_high = k[at + quads];
+    let gain = head_dim + 2u * j;
+    key_gain_low = params.norm_offset + vec2<f32>(weights[gain], weights[gain + 1u]);
+    key_gain_high = params.norm_offset + vec2<f32>(weights[gain + half], weights[gain + half + 1u]);
+  }
+  read_tile(split, split.first, thread);
+  let turn = rope_turn(split.newest, min(select(j, 2u * j, for_key), half - 1u), half);
+  let odd_turn = rope_turn(split.newest, min(2u * j + 1u, half - 1u), half);
+
   if (params.norm == 1u) {
     let sums = norm_sums(low * low + high * high, dot(key_low, key_low) + dot(key_high, key_high), thread);
-    if (!for_key && j < half) {
-      let factor = 1.0 / sqrt(sums.query / f32(head_dim) + params.eps);
-      low *= factor * gain_low;
-      high *= factor * gain_high;
-    }
-    if (newest && for_key && j < quads) {
-      let factor = 1.0 / sqrt(sums.key / f32(head_dim) + params.eps);
-      key_low *= factor * key_gain_low;
-      key_high *= factor * key_gain_high;
-    }
+    let factor = 1.0 / sqrt(sums.query / f32(head_dim) + params.eps);
+    low *= factor * gain_low;
+    high *= factor * gain_high;
+    let key_factor = 1.0 / sqrt(sums.key / f32(head_dim) + params.eps);
+    key_low *= key_factor * key_gain_low;
+    key_high *= key_factor * key_gain_high;
   }
   if (!for_key && j < half) {
     query[j] = (low * turn.x - high * turn.y) * params.scale;
     query[j + half] = (high * turn.x + low * turn.y) * params.scale;
   }
-  if (newest && for_key && j < quads) {
-    let most = vec2<f32>(65504.0);
-    new_key[j] = pack2x16float(clamp(key_low * key_cos - key_high * key_sin, -most, most));
-    new_key[j + quads] = pack2x16float(clamp(key_high * key_cos + key_low * key_sin, -most, most));
+  // f16 ends at 65504; a value past it is held there rather than left to the device.
+  let most = vec2<f32>(65504.0);
+  if (for_key && j < quads) {
+    let c = vec2<f32>(turn.x, odd_turn.x);
+    let s = vec2<f32>(turn.y, odd_turn.y);
+    new_key[j] = pack2x16float(clamp(key_low * c - key_high * s, -most, most));
+    new_key[j + quads] = pack2x16float(clamp(key_high * c + key_low * s, -most, most));
+  }
+  if (for_key && j < half) {
+    new_value[j] = pack2x16float(clamp(value, -most, most));
   }
   workgroupBarrier();
 }
@@ -124,11 +121,9 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
   let first_head = kv_head * share + id.y % blocks * kHeads;
   let head_count = min(kHeads, (kv_head + 1u) * share - first_head);
   let split = Split(first, min(first + each, position + 1u), position, kv_head, params.kv_heads, params.capacity);
-  let newest = split.end == position + 1u;
 
-  read_tile(split, first, thread);
-  prepare(first_head, head_count, kv_head, newest, position, thread);
-  if (newest && id.y % blocks == 0u && thread < head_dim / 8u) {
+  prepare(split, first_head, head_count, thread);
+  if (split.end == position + 1u && id.y % blocks == 0u && thread < head_dim / 8u) {
     let slot = position % params.capacity;
     let chunks = head_dim / 8u;
     cache[key_index(kv_head, thread, slot, chunks, params.capacity)] = new_key_chunk(thread);

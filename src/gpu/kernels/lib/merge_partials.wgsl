@@ -42,24 +42,26 @@ fn merge_factors(merge: Merge, thread: u32, thread_count: u32) {
   workgroupBarrier();
 }
 
+// Split s times its factor; the last split stands in for those past the end, times zero.
+fn merge_part(merge: Merge, i: u32, s: u32, head: u32) -> vec4<f32> {
+  let there = min(s, merge.used - 1u);
+  let factor = select(0.0, merge_factor[there * merge.heads + head], s < merge.used);
+  return factor * partials[there * (merge.heads * merge.head_dim / 4u) + i];
+}
+
 fn merged(merge: Merge, i: u32) -> vec4<f32> {
   let head = i * 4u / merge.head_dim;
-  let stride = merge.heads * merge.head_dim / 4u;
-  let last = merge.used - 1u;
   var out = vec4<f32>(0.0);
-  // Four loads in flight; the last split stands in for those past the end, times zero.
-  for (var s = 0u; s < merge.used; s += 4u) {
-    let s1 = min(s + 1u, last);
-    let s2 = min(s + 2u, last);
-    let s3 = min(s + 3u, last);
-    let p0 = partials[s * stride + i];
-    let p1 = partials[s1 * stride + i];
-    let p2 = partials[s2 * stride + i];
-    let p3 = partials[s3 * stride + i];
-    out += merge_factor[s * merge.heads + head] * p0;
-    out += select(0.0, merge_factor[s1 * merge.heads + head], s + 1u <= last) * p1;
-    out += select(0.0, merge_factor[s2 * merge.heads + head], s + 2u <= last) * p2;
-    out += select(0.0, merge_factor[s3 * merge.heads + head], s + 3u <= last) * p3;
+  for (var s = 0u; s < merge.used; s += 8u) {  // eight loads in flight
+    let a = merge_part(merge, i, s, head);
+    let b = merge_part(merge, i, s + 1u, head);
+    let c = merge_part(merge, i, s + 2u, head);
+    let d = merge_part(merge, i, s + 3u, head);
+    let e = merge_part(merge, i, s + 4u, head);
+    let f = merge_part(merge, i, s + 5u, head);
+    let g = merge_part(merge, i, s + 6u, head);
+    let h = merge_part(merge, i, s + 7u, head);
+    out += ((a + b) + (c + d)) + ((e + f) + (g + h));
   }
   return out;
 }
