@@ -5,6 +5,7 @@
 #include "gpu/attention_decode.h"
 #include "gpu/attention_prefill.h"
 #include "gpu/attention_problem.h"
+#include "gpu/cases/attention_cases.h"
 #include "gpu/gpu_test.h"
 
 namespace doppler::gpu {
@@ -253,6 +254,20 @@ TEST(AttentionDecode, OneRecordingServesEveryLength) {
     device.submit(recording);
     p.first = position;
     check(p, d, read<float>(device, out, d.q.size()), &worst);
+  }
+}
+
+TEST(AttentionCases, AgreeWithTheTruth) {
+  DOPPLER_NEED_DEVICE(device);
+  std::vector<KernelCase> cases;
+  append_attention_cases(cases);
+  append_rope_store_cases(cases);
+  append_token_cases(cases);
+  for (const KernelCase& c : cases) {
+    if (c.measure) continue;
+    const CheckResult result = check_case(device, c);
+    EXPECT_TRUE(result.pass) << c.op << " " << c.name << " [" << result.variants << "]: element " << result.worst
+                             << " is " << result.got << ", expected " << result.expected << " within " << result.bound;
   }
 }
 

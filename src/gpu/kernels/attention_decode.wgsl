@@ -9,6 +9,7 @@
 // use: eight
 // use: split
 // use: attend
+// use: split_out
 
 struct Params {
   heads: u32,
