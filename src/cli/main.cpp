@@ -22,6 +22,10 @@ int main(int argc, char** argv) {
   doppler::add_tokenize(app);
   doppler::add_devices(app);
   doppler::add_test(app);
+  if (argc > 1 && argv[1][0] != '-' && app.get_subcommand_no_throw(argv[1]) == nullptr) {
+    fmt::print(stderr, "doppler: there is no verb '{}'. doppler --help lists them\n", argv[1]);
+    return exit_code(doppler::ErrorCode::kUsage);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -15,13 +15,14 @@ namespace {
 uint64_t f32_bytes(int width, int rows) { return static_cast<uint64_t>(width) * static_cast<uint64_t>(rows) * 4; }
 
 MatmulShape matmul_shape(const Weight& weight, int tokens) {
-  return {weight.dtype,
-          static_cast<uint64_t>(tokens),
-          static_cast<uint64_t>(weight.rows),
-          static_cast<uint64_t>(weight.cols),
-          false,
-          true,
-          false};
+  MatmulShape shape;
+  shape.dtype = weight.dtype;
+  shape.tokens = static_cast<uint64_t>(tokens);
+  shape.rows = static_cast<uint64_t>(weight.rows);
+  shape.cols = static_cast<uint64_t>(weight.cols);
+  shape.exact = !takes_int8(weight.dtype);
+  shape.may_split = true;
+  return shape;
 }
 
 }  // namespace

@@ -13,7 +13,8 @@ namespace {
 
 struct Case {
   std::string checkpoint, backend;
-  double bound;  // relative error of any stage at f32
+  double bound;         // relative error of any stage at f32
+  double block = 1e-5;  // relative difference of the logits between block sizes
 };
 
 std::string case_name(const ::testing::TestParamInfo<Case>& info) {
@@ -79,10 +80,11 @@ TEST_P(Checkpoint, BlocksOfAnySizeGiveTheSameLogits) {
   const std::span<const float> all = whole->forward(prompt, Logits::kAll);
   for (const int block : {1, 3, 7}) {
     const auto runner = executor(model, block);
-    EXPECT_LE(testing::relative_error(runner->forward(prompt, Logits::kAll), all), 1e-5) << "blocks of " << block;
+    EXPECT_LE(testing::relative_error(runner->forward(prompt, Logits::kAll), all), GetParam().block)
+        << "blocks of " << block;
     runner->reset();
     const std::span<const float> last = runner->forward(prompt, Logits::kLast);
-    EXPECT_LE(testing::relative_error(last, all.last(last.size())), 1e-5) << "blocks of " << block;
+    EXPECT_LE(testing::relative_error(last, all.last(last.size())), GetParam().block) << "blocks of " << block;
   }
 }
 
@@ -122,6 +124,9 @@ TEST_P(Checkpoint, ABackendsOwnChoicesAreTheHosts) {
 }
 
 constexpr double kRefBound = 1e-4, kFastBound = 1e-3;
+// The GPU keeps keys and values as f16, whose rounding shows at this level, and rounds one way or the other as the sums
+// of different kernels fall.
+constexpr double kGpuBound = 1.2e-3, kGpuBlock = 3e-4;
 INSTANTIATE_TEST_SUITE_P(Ref, Checkpoint,
                          ::testing::Values(Case{"gemma3-a", "ref", kRefBound}, Case{"gemma3-b", "ref", kRefBound},
                                            Case{"gemma2-a", "ref", kRefBound}, Case{"llama-a", "ref", kRefBound},
@@ -133,11 +138,11 @@ INSTANTIATE_TEST_SUITE_P(Cpu, Checkpoint,
                                            Case{"qwen3-a", "cpu", kFastBound}, Case{"gptoss-a", "cpu", kFastBound}),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(WebGpu, Checkpoint,
-                         ::testing::Values(Case{"gemma3-a", "webgpu", kFastBound},
-                                           Case{"gemma3-b", "webgpu", kFastBound},
-                                           Case{"gemma2-a", "webgpu", kFastBound},
-                                           Case{"llama-a", "webgpu", kFastBound},
-                                           Case{"qwen3-a", "webgpu", kFastBound}),
+                         ::testing::Values(Case{"gemma3-a", "webgpu", kGpuBound, kGpuBlock},
+                                           Case{"gemma3-b", "webgpu", kGpuBound, kGpuBlock},
+                                           Case{"gemma2-a", "webgpu", kGpuBound, kGpuBlock},
+                                           Case{"llama-a", "webgpu", kGpuBound, kGpuBlock},
+                                           Case{"qwen3-a", "webgpu", kGpuBound, kGpuBlock}),
                          case_name);
 
 }  // namespace
