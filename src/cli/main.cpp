@@ -6,6 +6,17 @@
 #include "base/error.h"
 #include "cli/verbs.h"
 
+namespace {
+
+bool has_verb(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (verb->check_name(name)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   CLI::App app{"Doppler runs language models on the machine you have."};
   app.name("doppler");
@@ -22,7 +33,7 @@ int main(int argc, char** argv) {
   doppler::add_tokenize(app);
   doppler::add_devices(app);
   doppler::add_test(app);
-  if (argc > 1 && argv[1][0] != '-' && app.get_subcommand_no_throw(argv[1]) == nullptr) {
+  if (argc > 1 && argv[1][0] != '-' && !has_verb(app, argv[1])) {
     fmt::print(stderr, "doppler: there is no verb '{}'. doppler --help lists them\n", argv[1]);
     return exit_code(doppler::ErrorCode::kUsage);
   }
