@@ -1,9 +1,8 @@
 #if defined(__x86_64__)
 // Rows of Q4_K, Q6_K and Q8_0 times one row of int8 activations: the loops that decode spends its time in. Weights are
 // read strictly in the order they lie in memory, which is what the hardware's prefetchers follow.
+#include "cpu/block_sums_avx512.h"
 #include "cpu/formats_avx512.h"
-#include "cpu/k_blocks_avx512.h"
-#include "cpu/terms_avx512.h"
 
 namespace doppler::cpu::avx512 {
 namespace {
@@ -24,22 +23,20 @@ inline void store_min_terms(__m256i sums, __m256 scale, __m256 min, const X* a, 
 struct Q4 {
   using X = ActBlock;
   static constexpr int kTerms = 8;
-  static void terms(const uint8_t* row, int /*k*/, int first, int blocks, const ActBlock* a, float* to) {
+  static constexpr size_t kBytes = kQ4Bytes;
+  Q4Headers headers;
+
+  Q4(const uint8_t* w, int left) : headers(w, kQ4Bytes, left) {}
+
+  void terms(const uint8_t* w, int j, const ActBlock* a, int /*columns*/, float* to) const {
     const __m512i nibble = _mm512_set1_epi8(15);
-    const uint8_t* w = row + static_cast<size_t>(first) * kQ4Bytes;
-    for (int i = 0; i < blocks; i += 4) {
-      const int some = blocks - i < 4 ? blocks - i : 4;
-      const Q4Headers headers(w, kQ4Bytes, some);
-      for (int j = 0; j < some; ++j, w += kQ4Bytes, ++a, to += kTerms) {
-        const __m512 numbers = headers.of(j);
-        const __m512i q0 = _mm512_loadu_si512(w + 16), q1 = _mm512_loadu_si512(w + 80);
-        const __m256i sums = sum_groups(dot(_mm512_and_si512(q0, nibble), a->q),
-                                        dot(_mm512_and_si512(_mm512_srli_epi16(q0, 4), nibble), a->q + 64),
-                                        dot(_mm512_and_si512(q1, nibble), a->q + 128),
-                                        dot(_mm512_and_si512(_mm512_srli_epi16(q1, 4), nibble), a->q + 192));
-        store_min_terms(sums, _mm512_castps512_ps256(numbers), _mm512_extractf32x8_ps(numbers, 1), a, to);
-      }
-    }
+    const __m512 numbers = headers.of(j);
+    const __m512i q0 = _mm512_loadu_si512(w + 16), q1 = _mm512_loadu_si512(w + 80);
+    const __m256i sums = sum_groups(dot(_mm512_and_si512(q0, nibble), a->q),
+                                    dot(_mm512_and_si512(_mm512_srli_epi16(q0, 4), nibble), a->q + 64),
+                                    dot(_mm512_and_si512(q1, nibble), a->q + 128),
+                                    dot(_mm512_and_si512(_mm512_srli_epi16(q1, 4), nibble), a->q + 192));
+    store_min_terms(sums, _mm512_castps512_ps256(numbers), _mm512_extractf32x8_ps(numbers, 1), a, to);
   }
 };
 
@@ -48,7 +45,11 @@ struct Q4 {
 struct Q6 {
   using X = ActBlock;
   static constexpr int kTerms = 16;
-  static void terms(const uint8_t* row, int /*k*/, int first, int blocks, const ActBlock* a, float* to) {
+  static constexpr size_t kBytes = kQ6Bytes;
+
+  Q6(const uint8_t* /*w*/, int /*left*/) {}
+
+  void terms(const uint8_t* w, int /*j*/, const ActBlock* a, int /*columns*/, float* to) const {
     const __m512i nibble = _mm512_set1_epi8(15), upper = _mm512_set1_epi8(0x30);
     const __m512i shift = join(_mm256_setzero_si256(), _mm256_set1_epi16(4));
     const __m512i control02 = qh_controls(qh_control(0), qh_control(4));
@@ -56,30 +57,26 @@ struct Q6 {
     const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
     // From [lane of 128][vector] to the order of the columns.
     const __m512i order = _mm512_setr_epi32(0, 4, 1, 5, 8, 12, 9, 13, 2, 6, 3, 7, 10, 14, 11, 15);
-    const uint8_t* w = row + static_cast<size_t>(first) * kQ6Bytes;
-    for (int i = 0; i < blocks; ++i, w += kQ6Bytes, ++a, to += kTerms) {
-      __m512i p[4];
+    __m512i p[4];
 #pragma GCC unroll 2
-      for (int half = 0; half < 2; ++half) {
-        const __m512i qh = _mm512_broadcast_i64x4(load32(w + 128 + 32 * half));
-        const __m512i ql02 = _mm512_broadcast_i64x4(load32(w + 64 * half));
-        const __m512i ql13 = _mm512_broadcast_i64x4(load32(w + 64 * half + 32));
-        const __m512i q02 = _mm512_ternarylogic_epi32(_mm512_multishift_epi64_epi8(control02, qh), upper,
-                                                      _mm512_and_si512(_mm512_srlv_epi16(ql02, shift), nibble), 0xea);
-        const __m512i q13 = _mm512_ternarylogic_epi32(_mm512_multishift_epi64_epi8(control13, qh), upper,
-                                                      _mm512_and_si512(_mm512_srlv_epi16(ql13, shift), nibble), 0xea);
-        p[2 * half] = dot(q02, a->q + 128 * half);
-        p[2 * half + 1] = dot(q13, a->q + 128 * half + 64);
-      }
-      const __m512i x = _mm512_add_epi32(_mm512_unpacklo_epi32(p[0], p[1]), _mm512_unpackhi_epi32(p[0], p[1]));
-      const __m512i y = _mm512_add_epi32(_mm512_unpacklo_epi32(p[2], p[3]), _mm512_unpackhi_epi32(p[2], p[3]));
-      const __m512i z = _mm512_add_epi32(_mm512_unpacklo_epi64(x, y), _mm512_unpackhi_epi64(x, y));
-      const __m512i zero_point = _mm512_slli_epi32(_mm512_load_si512(a->s16), 5);
-      const __m512i sums = _mm512_sub_epi32(_mm512_permutexvar_epi32(order, z), zero_point);
-
-      const __m512 d = _mm512_permutexvar_ps(twice, _mm512_load_ps(a->d));
-      _mm512_storeu_ps(to, _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sums), d), q6_scales(w)));
+    for (int half = 0; half < 2; ++half) {
+      const __m512i qh = _mm512_broadcast_i64x4(load32(w + 128 + 32 * half));
+      const __m512i ql02 = _mm512_broadcast_i64x4(load32(w + 64 * half));
+      const __m512i ql13 = _mm512_broadcast_i64x4(load32(w + 64 * half + 32));
+      const __m512i q02 = _mm512_ternarylogic_epi32(_mm512_multishift_epi64_epi8(control02, qh), upper,
+                                                    _mm512_and_si512(_mm512_srlv_epi16(ql02, shift), nibble), 0xea);
+      const __m512i q13 = _mm512_ternarylogic_epi32(_mm512_multishift_epi64_epi8(control13, qh), upper,
+                                                    _mm512_and_si512(_mm512_srlv_epi16(ql13, shift), nibble), 0xea);
+      p[2 * half] = dot(q02, a->q + 128 * half);
+      p[2 * half + 1] = dot(q13, a->q + 128 * half + 64);
     }
+    const __m512i x = _mm512_add_epi32(_mm512_unpacklo_epi32(p[0], p[1]), _mm512_unpackhi_epi32(p[0], p[1]));
+    const __m512i y = _mm512_add_epi32(_mm512_unpacklo_epi32(p[2], p[3]), _mm512_unpackhi_epi32(p[2], p[3]));
+    const __m512i z = _mm512_add_epi32(_mm512_unpacklo_epi64(x, y), _mm512_unpackhi_epi64(x, y));
+    const __m512i zero_point = _mm512_slli_epi32(_mm512_load_si512(a->s16), 5);
+    const __m512i sums = _mm512_sub_epi32(_mm512_permutexvar_epi32(order, z), zero_point);
+    const __m512 d = _mm512_permutexvar_ps(twice, _mm512_load_ps(a->d));
+    _mm512_store_ps(to, _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sums), d), q6_scales(w)));
   }
 };
 
@@ -87,13 +84,21 @@ struct Q6 {
 struct Q8 {
   using X = WideBlock;
   static constexpr int kTerms = 8;
+  static constexpr size_t kBytes = kBlock / 32 * kQ8Bytes;
+
+  Q8(const uint8_t* /*w*/, int /*left*/) {}
 
   static __m512i wide_dot(__m512i unsigned_w, const WideBlock* a, int at) {
     const __m512i high = _mm512_slli_epi32(dot(unsigned_w, a->high + at), 7);
     return _mm512_dpbusd_epi32(high, unsigned_w, _mm512_load_si512(a->low + at));
   }
 
-  static void eight(const uint8_t* w, const WideBlock* a, float* to) {
+  void terms(const uint8_t* w, int /*j*/, const WideBlock* a, int columns, float* to) const {
+    uint8_t rest[kBytes] = {};
+    if (columns < kBlock) {  // what is left of a row, with zeros behind it
+      __builtin_memcpy(rest, w, static_cast<size_t>((columns + 31) / 32) * kQ8Bytes);
+      w = rest;
+    }
     const __m512i flip = _mm512_set1_epi8(-128);
     const auto pair = [&](int g) {
       const uint8_t* p = w + static_cast<size_t>(g) * kQ8Bytes + 2;
@@ -107,36 +112,20 @@ struct Q8 {
     const __m256 scale = _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(d)));
     store_min_terms(sums, scale, _mm256_mul_ps(scale, _mm256_set1_ps(128.0f)), a, to);
   }
-
-  static void terms(const uint8_t* row, int k, int first, int blocks, const WideBlock* a, float* to) {
-    constexpr int kUnits = kBlock / 32;
-    const int units = (k + 31) / 32;
-    for (int b = first; b < first + blocks; ++b, ++a, to += kTerms) {
-      const uint8_t* w = row + static_cast<size_t>(b) * kUnits * kQ8Bytes;
-      const int here = units - b * kUnits;
-      if (here >= kUnits) {
-        eight(w, a, to);
-      } else {  // what is left of a row, with zeros behind it
-        uint8_t rest[kUnits * kQ8Bytes] = {};
-        __builtin_memcpy(rest, w, static_cast<size_t>(here) * kQ8Bytes);
-        eight(rest, a, to);
-      }
-    }
-  }
 };
 
 }  // namespace
 
 void dot_q4_k(const void* weights, size_t stride, int rows, const void* x, int k, float* out) {
-  dot_by_terms<Q4>(weights, stride, rows, x, k, out);
+  dot_by_blocks<Q4>(weights, stride, rows, x, k, out);
 }
 
 void dot_q6_k(const void* weights, size_t stride, int rows, const void* x, int k, float* out) {
-  dot_by_terms<Q6>(weights, stride, rows, x, k, out);
+  dot_by_blocks<Q6>(weights, stride, rows, x, k, out);
 }
 
 void dot_q8_0(const void* weights, size_t stride, int rows, const void* x, int k, float* out) {
-  dot_by_terms<Q8>(weights, stride, rows, x, k, out);
+  dot_by_blocks<Q8>(weights, stride, rows, x, k, out);
 }
 
 }  // namespace doppler::cpu::avx512

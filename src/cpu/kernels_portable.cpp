@@ -80,9 +80,10 @@ void block_q8_0(const uint8_t* row, int k, int b, QuantRow& out) {
 int quant(const ActBlock& a, int i) { return a.q[i]; }
 int quant(const WideBlock& a, int i) { return a.high[i] * 128 + a.low[i]; }
 
-// Terms are added in the order of the columns, for one token as for many.
+// Terms are added in the order of the columns, then blocks likewise, for one token as for many.
 template <class X>
-void add_block(const QuantRow& w, const X& a, float& sum) {
+float block_sum(const QuantRow& w, const X& a) {
+  float sum = 0;
   for (int g = 0; g < kBlock / kGroup; ++g) {
     const int8_t* q = w.q + g * kGroup;
     const int x = group_offset(g);
@@ -92,6 +93,7 @@ void add_block(const QuantRow& w, const X& a, float& sum) {
     sum += a.d[g] * (w.scale[2 * g] * static_cast<float>(low) + w.scale[2 * g + 1] * static_cast<float>(high));
     sum -= w.min[g] * a.ds[g];
   }
+  return sum;
 }
 
 template <RowFn Block, class X>
@@ -103,7 +105,7 @@ void dot_quant(const void* weights, size_t stride, int rows, const void* x, int 
     float sum = 0;
     for (int b = 0; b * kBlock < k; ++b) {
       Block(row, k, b, w);
-      add_block(w, a[b], sum);
+      sum += block_sum(w, a[b]);
     }
     out[r] = sum;
   }
@@ -125,8 +127,7 @@ void multiply_quant(const void* tile, int /*depth*/, const void* const* x, size_
     const X& a = *reinterpret_cast<const X*>(static_cast<const uint8_t*>(x[t]) + offset);
     for (int r = 0; r < kTileRows; ++r) {
       float& to = c[t * kTileRows + r];
-      if (first) to = 0;
-      add_block(static_cast<const QuantTile*>(tile)->rows[r], a, to);
+      to = (first ? 0.0f : to) + block_sum(static_cast<const QuantTile*>(tile)->rows[r], a);
     }
   }
 }

@@ -94,18 +94,22 @@ struct WideProducts {  // the activation takes the weight's sign: 128 · 127 · 
   }
 };
 
+// The sums of one block of 256 columns; a whole block is added to c at once, as block_sums_avx2.h does for one token.
 template <int T>
 struct Sums {
   Vf v[T][2];
-  Sums(const float* c, bool first) {
-    for (int t = 0; t < T; ++t) {
-      for (int i = 0; i < 2; ++i) v[t][i] = first ? zero() : load(c + t * kTileRows + 8 * i);
-    }
+  Sums() { clear(); }
+  void clear() {
+    for (int t = 0; t < T; ++t) v[t][0] = v[t][1] = zero();
   }
-  void save(float* c) const {
+  void flush(float* c, bool first) {
     for (int t = 0; t < T; ++t) {
-      for (int i = 0; i < 2; ++i) store(c + t * kTileRows + 8 * i, v[t][i]);
+      for (int i = 0; i < 2; ++i) {
+        float* to = c + t * kTileRows + 8 * i;
+        store(to, first ? v[t][i] : add(load(to), v[t][i]));
+      }
     }
+    clear();
   }
 };
 
@@ -118,7 +122,7 @@ void quant_tokens(const QuantTile* tile, int depth, const void* const* x, size_t
   }
   for (int half = 0; half < 2; ++half) {
     float* to = c + 16 * half;
-    Sums<T> sums(to, first);
+    Sums<T> sums;
     for (int group = 0; group < depth / Products::kColumns; ++group) {
       const int b = group / kInBlock, part = group % kInBlock, g = part / kInGroup;
       __m256i dot[T][2];
@@ -127,14 +131,13 @@ void quant_tokens(const QuantTile* tile, int depth, const void* const* x, size_t
       for (int i = 0; i < 2; ++i) {
         const Vf scale = load(tile->scale[group] + 16 * half + 8 * i);
         for (int t = 0; t < T; ++t) {
-          // A term of its own, then an addition: what terms_avx2.h does for one token.
           Vf term = mul(mul(_mm256_cvtepi32_ps(dot[t][i]), set1(a[t][b].d[g])), scale);
           if (Min) term = fnma(load(tile->min[group] + 16 * half + 8 * i), set1(a[t][b].ds[g]), term);
           sums.v[t][i] = add(sums.v[t][i], term);
         }
       }
+      if (part == kInBlock - 1 || group == depth / Products::kColumns - 1) sums.flush(to, first && b == 0);
     }
-    sums.save(to);
   }
 }
 

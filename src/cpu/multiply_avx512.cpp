@@ -15,24 +15,26 @@ inline __m512i four(const int8_t* q) {
   return _mm512_set1_epi32(v);
 }
 
+// The sums of one block of 256 columns; a whole block is added to c at once, as block_sums_avx512.h does for one token.
 template <int T>
 struct Sums {
   __m512 v[T][2];
-  Sums(const float* c, bool first) {
+  Sums() { clear(); }
+  void clear() {
 #pragma GCC unroll 6
-    for (int t = 0; t < T; ++t) {
-      v[t][0] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(c + t * kTileRows);
-      v[t][1] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(c + t * kTileRows + 16);
-    }
+    for (int t = 0; t < T; ++t) v[t][0] = v[t][1] = _mm512_setzero_ps();
   }
-  // A term of its own, then an addition: what terms_avx512.h does for one token.
   void add(int t, int half, __m512 term) { v[t][half] = _mm512_add_ps(v[t][half], term); }
-  void store(float* c) const {
+  void flush(float* c, bool first) {
 #pragma GCC unroll 6
     for (int t = 0; t < T; ++t) {
-      _mm512_storeu_ps(c + t * kTileRows, v[t][0]);
-      _mm512_storeu_ps(c + t * kTileRows + 16, v[t][1]);
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        float* to = c + t * kTileRows + 16 * half;
+        _mm512_storeu_ps(to, first ? v[t][half] : _mm512_add_ps(_mm512_loadu_ps(to), v[t][half]));
+      }
     }
+    clear();
   }
 };
 
@@ -84,7 +86,7 @@ template <class X, int T>
 void multiply_min_tokens(const QuantTile* tile, int depth, const void* const* x, size_t offset, float* c, bool first) {
   const X* a[T];
   for (int t = 0; t < T; ++t) a[t] = reinterpret_cast<const X*>(static_cast<const uint8_t*>(x[t]) + offset);
-  Sums<T> sums(c, first);
+  Sums<T> sums;
   for (int group = 0; group < depth / kGroup; ++group) {
     const int b = group / (kBlock / kGroup), g = group % (kBlock / kGroup);
     __m512i dot[T][2];
@@ -97,8 +99,8 @@ void multiply_min_tokens(const QuantTile* tile, int depth, const void* const* x,
       sums.add(t, 0, _mm512_fnmadd_ps(m0, ds, _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot[t][0]), d), s0)));
       sums.add(t, 1, _mm512_fnmadd_ps(m1, ds, _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot[t][1]), d), s1)));
     }
+    if (g == kBlock / kGroup - 1 || group == depth / kGroup - 1) sums.flush(c, first && b == 0);
   }
-  sums.store(c);
 }
 
 template <int T>
@@ -106,7 +108,7 @@ void multiply_centred_tokens(const QuantTile* tile, int depth, const void* const
                              bool first) {
   const ActBlock* a[T];
   for (int t = 0; t < T; ++t) a[t] = reinterpret_cast<const ActBlock*>(static_cast<const uint8_t*>(x[t]) + offset);
-  Sums<T> sums(c, first);
+  Sums<T> sums;
   for (int group = 0; group < depth / 16; ++group) {
     const int b = group / (kBlock / 16), g = group % (kBlock / 16);
     __m512i dot[T][2];
@@ -124,8 +126,8 @@ void multiply_centred_tokens(const QuantTile* tile, int depth, const void* const
       sums.add(t, 0, _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot[t][0]), d), s0));
       sums.add(t, 1, _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot[t][1]), d), s1));
     }
+    if (g == kBlock / 16 - 1 || group == depth / 16 - 1) sums.flush(c, first && b == 0);
   }
-  sums.store(c);
 }
 
 template <int T>

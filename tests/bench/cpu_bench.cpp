@@ -2,11 +2,14 @@
 // matrices in Q4_K, the embedding, value and down projections in Q6_K), without files or tokenizer.
 //   cpu_bench [prompt tokens] [decoded tokens] [runs] [threads] [type of all matrices]
 #include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <map>
 
 #include "base/half.h"
@@ -76,6 +79,28 @@ void fill(DType type, std::byte* data, size_t bytes, uint64_t seed) {
   }
 }
 
+// CPU seconds that all processes have used, and that this one has.
+struct CpuTime {
+  double all = 0, own = 0;
+
+  static CpuTime now() {
+    CpuTime t;
+    std::ifstream stat("/proc/stat");
+    std::string cpu;
+    double ticks, idle = 0;
+    stat >> cpu;
+    for (int i = 0; i < 8 && stat >> ticks; ++i) (i == 3 || i == 4 ? idle : t.all) += ticks;
+    t.all /= static_cast<double>(sysconf(_SC_CLK_TCK));
+    rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    const auto seconds = [](const timeval& v) {
+      return static_cast<double>(v.tv_sec) + static_cast<double>(v.tv_usec) * 1e-6;
+    };
+    t.own = seconds(usage.ru_utime) + seconds(usage.ru_stime);
+    return t;
+  }
+};
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -109,38 +134,61 @@ int main(int argc, char** argv) {
     }
   }
 
-  ThreadPool pool(threads);
-  const double bandwidth = measure_read_bandwidth(pool);
+  // Passes over memory, runs of tokens and prompts take turns, so that whatever else the machine does falls on all of
+  // them. What was measured while other processes used the CPU is left out where there is enough without it.
   auto executor = make_cpu_executor(config, plan, weights, {.context = prompt + decoded + 8, .threads = threads});
+  ThreadPool pool(threads);
   std::vector<int32_t> tokens(static_cast<size_t>(prompt));
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>((i * 7919) % 262144);
-  std::vector<double> prefill, decode;
-  for (int run = 0; run < runs + 1; ++run) {
-    executor->reset();
-    auto start = std::chrono::steady_clock::now();
-    executor->forward(tokens, Logits::kLast);
-    const double p = prompt / seconds_since(start);
-    start = std::chrono::steady_clock::now();
-    for (int i = 0; i < decoded; ++i) {
-      const int32_t token = static_cast<int32_t>((i * 104729) % 262144);
-      executor->forward({&token, 1}, Logits::kLast);
+  struct Samples {
+    std::vector<double> quiet, all;
+    double median() const {
+      std::vector<double> v = quiet.size() >= 3 ? quiet : all;
+      std::sort(v.begin(), v.end());
+      return v[v.size() / 2];
     }
-    const double d = decoded / seconds_since(start);
-    if (run == 0) continue;  // warm-up
-    prefill.push_back(p);
-    decode.push_back(d);
+    double best() const { return *std::max_element(all.begin(), all.end()); }
+  } prefill, decode, bandwidth;
+  const auto measure = [&](Samples& samples, auto&& work) {
+    const CpuTime before = CpuTime::now();
+    const auto start = std::chrono::steady_clock::now();
+    const double rate = work(start);
+    const double seconds = seconds_since(start);
+    const CpuTime after = CpuTime::now();
+    const double others = (after.all - before.all) - (after.own - before.own);
+    samples.all.push_back(rate);
+    if (others < 0.05 * seconds + 0.01) samples.quiet.push_back(rate);
+  };
+  for (int run = 0; run < runs; ++run) {
+    executor->reset();
+    if (run == 0) executor->forward(tokens, Logits::kLast), executor->reset();  // warms up
+    measure(prefill, [&](auto start) {
+      executor->forward(tokens, Logits::kLast);
+      return prompt / seconds_since(start);
+    });
+    constexpr int kTogether = 8;
+    for (int i = 0; i + kTogether <= decoded; i += kTogether) {
+      if (i % 32 == 0) measure(bandwidth, [&](auto) { return measure_read_bandwidth(pool); });
+      measure(decode, [&](auto start) {
+        for (int j = i; j < i + kTogether; ++j) {
+          const int32_t token = static_cast<int32_t>((j * 104729) % 262144);
+          executor->forward({&token, 1}, Logits::kLast);
+        }
+        return kTogether / seconds_since(start);
+      });
+    }
   }
-  const double after = measure_read_bandwidth(pool);
-  std::sort(prefill.begin(), prefill.end());
-  std::sort(decode.begin(), decode.end());
   const double bytes = decode_cost(plan, weights, prompt + decoded / 2).bytes();
-  const double d = decode[decode.size() / 2], best = decode.back();
-  fmt::print("{}: {} threads, {:.0f} MB a token, read bandwidth {:.1f} GB/s before, {:.1f} after\n",
-             cpu::choose_kernels().name, pool.size(), bytes / 1e6, bandwidth, after);
-  fmt::print("decode  median {:.1f} tok/s = {:.1f} GB/s = {:.0f} % of bandwidth; best {:.1f} tok/s = {:.0f} %\n", d,
-             d * bytes / 1e9, 100 * d * bytes / 1e9 / std::max(bandwidth, after), best,
-             100 * best * bytes / 1e9 / std::max(bandwidth, after));
-  fmt::print("prefill({}) median {:.1f} tok/s, best {:.1f}; {:.1f} times decode\n", prompt, prefill[prefill.size() / 2],
-             prefill.back(), prefill[prefill.size() / 2] / d);
+  const auto line = [&](const char* name, double d, double b, double p) {
+    fmt::print(
+        "{:<7} bandwidth {:5.1f} GB/s   decode {:5.1f} tok/s = {:5.1f} GB/s = {:3.0f} %   prefill({}) {:6.1f} tok/s = "
+        "{:.1f} x\n",
+        name, b, d, d * bytes / 1e9, 100 * d * bytes / 1e9 / b, prompt, p, p / d);
+  };
+  fmt::print("{}: {} threads, {:.0f} MB a token; quiet samples: bandwidth {}/{}, decode {}/{}, prefill {}/{}\n",
+             cpu::choose_kernels().name, pool.size(), bytes / 1e6, bandwidth.quiet.size(), bandwidth.all.size(),
+             decode.quiet.size(), decode.all.size(), prefill.quiet.size(), prefill.all.size());
+  line("median", decode.median(), bandwidth.median(), prefill.median());
+  line("best", decode.best(), bandwidth.best(), prefill.best());
   return 0;
 }
