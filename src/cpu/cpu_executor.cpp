@@ -43,7 +43,7 @@ class CpuExecutor : public Executor {
     state_.threads = pool_.size();
     partials_ = Memory(partial_floats(plan_, context_) * sizeof(float), "parts of attention");
     state_.partials = partials_.as<float>();
-    job_ = [this](int index, int) { run_nodes(index); };
+    job_ = [this](int index, int count) { run_nodes(index, count); };
     prepare(tuning.fuse);
   }
 
@@ -89,7 +89,7 @@ class CpuExecutor : public Executor {
     arena_ = Memory();
     arena_ = Memory(program_.arena_bytes, "activations");
     state_.arena = arena_.data();
-    counters_ = std::vector<Counter>(program_.nodes.size());
+    counters_ = std::vector<Counter>(program_.nodes.size() * static_cast<size_t>(pool_.size()));
     const size_t each = round_up(scratch_bytes(program_, plan_, block_), 4096);
     scratch_memory_ = Memory();
     scratch_memory_ = Memory(each * static_cast<size_t>(pool_.size()), "scratch of the threads");
@@ -123,12 +123,12 @@ class CpuExecutor : public Executor {
     }
   }
 
-  void run_nodes(int thread) {
+  void run_nodes(int thread, int count) {
     const Scratch& scratch = scratch_[static_cast<size_t>(thread)];
     for (size_t n = first_node_; n < last_node_; ++n) {
       const Node& node = program_.nodes[n];
       if (state_.rows(node.logit_rows) == 0) continue;
-      run_node(state_, node, counters_[n], scratch);
+      run_node(state_, node, Work(&counters_[n * static_cast<size_t>(count)], thread, count), scratch);
       if (n + 1 < last_node_) pool_.barrier();
     }
   }

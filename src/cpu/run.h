@@ -1,6 +1,6 @@
 // Running a Program's nodes over one block of tokens. Every thread of the pool calls run_node for every node; work
-// inside a node is handed out by counters, and what a piece of work computes does not depend on who does it, so results
-// are the same for any number of threads.
+// inside a node is handed out piece by piece, and what a piece of work computes does not depend on who does it, so
+// results are the same for any number of threads.
 #pragma once
 
 #include <atomic>
@@ -65,12 +65,36 @@ struct RunState {
 
 using Counter = std::atomic<int>;
 
-void run_node(const RunState& state, const Node& node, Counter& counter, const Scratch& scratch);
+// Hands out the pieces of a node. Each thread begins with a stretch of its own, so that it reads memory in order, and
+// helps the others when it is done.
+class Work {
+ public:
+  // One counter a thread, all zero before the node.
+  Work(Counter* taken, int thread, int threads) : taken_(taken), thread_(thread), threads_(threads) {}
 
-void run_rows(const RunState& state, const Node& node, Counter& counter, const Scratch& scratch);
-void run_matmul(const RunState& state, const Node& node, Counter& counter, const Scratch& scratch);
-void run_experts(const RunState& state, const Node& node, Counter& counter, const Scratch& scratch);
-void run_attend(const RunState& state, const Node& node, Counter& counter, const Scratch& scratch);
+  // The next of `pieces`, or -1 when all are taken. The number of pieces is the same at every call.
+  int next(int pieces) {
+    for (; helped_ < threads_; ++helped_) {
+      const int owner = (thread_ + helped_) % threads_;
+      const Range range = share(pieces, owner, threads_);
+      const long piece = range.begin + taken_[owner].fetch_add(1, std::memory_order_relaxed);
+      if (piece < range.end) return static_cast<int>(piece);
+    }
+    return -1;
+  }
+
+ private:
+  Counter* taken_;
+  int thread_, threads_;
+  int helped_ = 0;  // threads whose pieces are all taken
+};
+
+void run_node(const RunState& state, const Node& node, Work work, const Scratch& scratch);
+
+void run_rows(const RunState& state, const Node& node, Work work, const Scratch& scratch);
+void run_matmul(const RunState& state, const Node& node, Work work, const Scratch& scratch);
+void run_experts(const RunState& state, const Node& node, Work work, const Scratch& scratch);
+void run_attend(const RunState& state, const Node& node, Work work, const Scratch& scratch);
 void merge_row(const RunState& state, const Op& op, int row, const Scratch& scratch);
 
 // Memory for one thread, and the places in it.

@@ -148,28 +148,28 @@ size_t most_units(const Attention& a, int context) {
   return static_cast<size_t>(keys / kUnitKeys + 2);
 }
 
-void run_attend(const RunState& state, const Node& node, Counter& counter, const Scratch& scratch) {
+void run_attend(const RunState& state, const Node& node, Work work, const Scratch& scratch) {
   Attender attender(state, node, scratch);
   const Attention& a = attender.attention();
   const int rows = state.rows(node.logit_rows), heads = a.kv_heads;
-  const auto next = [&] { return counter.fetch_add(1, std::memory_order_relaxed); };
   if (rows == 1) {
     const Span units = seen_units(state, a);
-    for (int piece; (piece = next()) < units.count * heads;) {
+    for (int piece; (piece = work.next(units.count * heads)) >= 0;) {
       const int head = piece % heads, unit = piece / heads;
       attender.run(head, 0, 1, false, units.first + unit);
       attender.write_parts(head, unit);
     }
     return;
   }
-  // Few rows a piece where there is little to share out; the last rows see the most keys and go first, so that threads
-  // end together.
+  // Few rows a piece where there is little to share out. Later rows see more keys: pieces alternate between both ends,
+  // so that every thread's stretch weighs about the same.
   const int most = std::max(1, kAttendRows / (a.heads / a.kv_heads));
   const int tile = std::clamp(rows * heads / (4 * state.threads), 1, most);
   const int pieces = (rows + tile - 1) / tile;
-  for (int piece; (piece = next()) < pieces * heads;) {
+  for (int piece; (piece = work.next(pieces * heads)) >= 0;) {
     const int head = piece % heads;
-    const int first = (pieces - 1 - piece / heads) * tile, count = std::min(tile, rows - first);
+    const int at = piece / heads, from_end = at % 2 ? pieces - 1 - at / 2 : at / 2;
+    const int first = from_end * tile, count = std::min(tile, rows - first);
     attender.run(head, first, count, true);
     attender.write_rows(head, first, count);
   }

@@ -6,7 +6,7 @@
 
 namespace doppler::cpu {
 
-void run_experts(const RunState& state, const Node& node, Counter& counter, const Scratch& scratch) {
+void run_experts(const RunState& state, const Node& node, Work work, const Scratch& scratch) {
   const Op& op = node.ops[0];
   const ExpertMatMul& experts = std::get<ExpertMatMul>(state.plan->steps[static_cast<size_t>(op.step)].op);
   const Kernels& kernels = *state.kernels;
@@ -38,33 +38,30 @@ void run_experts(const RunState& state, const Node& node, Counter& counter, cons
     return state.at<float>(op.out, entry / k, node.logit_rows, scratch) + (entry % k) * op.matrix.rows + first;
   };
 
-  const int pieces = (op.matrix.rows + kTileRows - 1) / kTileRows;
-  int piece = counter.fetch_add(1, std::memory_order_relaxed);
-  int before = 0;  // pieces of the experts gone by
-  for (int e = 0; e < expert_count; ++e) {
+  const int each = (op.matrix.rows + kTileRows - 1) / kTileRows;  // pieces of one expert
+  const auto used = [&](int e) { return start[e + 1] > start[e]; };
+  int pieces = 0;
+  for (int e = 0; e < expert_count; ++e) pieces += used(e) ? each : 0;
+  for (int piece; (piece = work.next(pieces)) >= 0;) {
+    int e = 0;
+    for (; !used(e) || piece >= each; ++e) piece -= used(e) ? each : 0;
+    const Linear matrix = op.matrix.expert(e);
     const int32_t* entries = scratch.expert_tokens + start[e];
     const int count = start[e + 1] - start[e];
-    if (count == 0) continue;
-    const Linear matrix = op.matrix.expert(e);
-    for (; piece < before + pieces; piece = counter.fetch_add(1, std::memory_order_relaxed)) {
-      const int first = (piece - before) * kTileRows, n = std::min(kTileRows, matrix.rows - first);
-      if (count < state.many_tokens) {
-        for (int i = 0; i < count; ++i) {
-          multiply_rows(kernels, matrix, first, n, input(entries[i]), output(entries[i], first), scratch.linear);
-        }
-        continue;
+    const int first = piece * kTileRows, n = std::min(kTileRows, matrix.rows - first);
+    if (count < state.many_tokens) {
+      for (int i = 0; i < count; ++i) {
+        multiply_rows(kernels, matrix, first, n, input(entries[i]), output(entries[i], first), scratch.linear);
       }
-      // A tile's results are bounded by the block; an expert's tokens may be up to block · k places.
-      for (int from = 0; from < count; from += static_cast<int>(state.tokens.size())) {
-        const int some = std::min(count - from, static_cast<int>(state.tokens.size()));
-        for (int i = 0; i < some; ++i) scratch.inputs[i] = input(entries[from + i]);
-        multiply_tile(kernels, matrix, first, n, scratch.inputs, some, scratch.c[0], scratch.linear);
-        for (int i = 0; i < some; ++i) {
-          std::copy_n(scratch.c[0] + i * kTileRows, n, output(entries[from + i], first));
-        }
-      }
+      continue;
     }
-    before += pieces;
+    // A tile's results are bounded by the block; an expert's tokens may be up to block · k places.
+    for (int from = 0; from < count; from += static_cast<int>(state.tokens.size())) {
+      const int some = std::min(count - from, static_cast<int>(state.tokens.size()));
+      for (int i = 0; i < some; ++i) scratch.inputs[i] = input(entries[from + i]);
+      multiply_tile(kernels, matrix, first, n, scratch.inputs, some, scratch.c[0], scratch.linear);
+      for (int i = 0; i < some; ++i) std::copy_n(scratch.c[0] + i * kTileRows, n, output(entries[from + i], first));
+    }
   }
 }
 

@@ -7,7 +7,7 @@
 namespace doppler::cpu {
 namespace {
 
-constexpr size_t kChunkBytes = 24 << 10;  // of weights that a thread takes at once when tokens are few
+constexpr size_t kChunkBytes = 64 << 10;  // of weights that a thread takes at once when tokens are few
 constexpr int kMostChunkRows = 512;
 
 // Rows a thread takes at once: whole groups of 32 where the rows are quantised as they come.
@@ -73,24 +73,19 @@ class MatMulRunner {
 
 }  // namespace
 
-void run_matmul(const RunState& state, const Node& node, Counter& counter, const Scratch& scratch) {
+void run_matmul(const RunState& state, const Node& node, Work work, const Scratch& scratch) {
   const bool many = state.rows(node.logit_rows) >= state.many_tokens;
+  const auto pieces_of = [&](const MatMulPart& part) {
+    const int rows = chunk_rows(part, many);
+    return (part.a.rows + rows - 1) / rows;
+  };
+  int pieces = 0;
+  for (const MatMulPart& part : node.parts) pieces += pieces_of(part);
   MatMulRunner runner(state, node, scratch);
-  for (;;) {
-    int piece = counter.fetch_add(1, std::memory_order_relaxed);
-    const MatMulPart* part = nullptr;
-    int rows = 0;
-    for (const MatMulPart& candidate : node.parts) {
-      rows = chunk_rows(candidate, many);
-      const int pieces = (candidate.a.rows + rows - 1) / rows;
-      if (piece < pieces) {
-        part = &candidate;
-        break;
-      }
-      piece -= pieces;
-    }
-    if (!part) return;
-    const int first = piece * rows, count = std::min(rows, part->a.rows - first);
+  for (int piece; (piece = work.next(pieces)) >= 0;) {
+    const MatMulPart* part = node.parts.data();
+    for (; piece >= pieces_of(*part); ++part) piece -= pieces_of(*part);
+    const int rows = chunk_rows(*part, many), first = piece * rows, count = std::min(rows, part->a.rows - first);
     if (many) {
       runner.many(*part, first, count);
     } else {

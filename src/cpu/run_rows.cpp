@@ -8,7 +8,7 @@
 namespace doppler::cpu {
 namespace {
 
-constexpr int kRowsAtOnce = 4;  // rows a thread takes from the counter
+constexpr int kRowsAtOnce = 4;  // rows of a piece of work
 
 class RowRunner {
  public:
@@ -156,22 +156,22 @@ class RowRunner {
 
 }  // namespace
 
-void run_rows(const RunState& state, const Node& node, Counter& counter, const Scratch& scratch) {
+void run_rows(const RunState& state, const Node& node, Work work, const Scratch& scratch) {
   RowRunner runner(state, node, scratch);
-  const int rows = state.rows(node.logit_rows);
-  for (int row; (row = counter.fetch_add(kRowsAtOnce, std::memory_order_relaxed)) < rows;) {
-    for (int r = row; r < std::min(rows, row + kRowsAtOnce); ++r) {
+  const int rows = state.rows(node.logit_rows), pieces = (rows + kRowsAtOnce - 1) / kRowsAtOnce;
+  for (int piece; (piece = work.next(pieces)) >= 0;) {
+    for (int r = piece * kRowsAtOnce; r < std::min(rows, (piece + 1) * kRowsAtOnce); ++r) {
       for (const Op& op : node.ops) runner.run(op, r);
     }
   }
 }
 
-void run_node(const RunState& state, const Node& node, Counter& counter, const Scratch& scratch) {
+void run_node(const RunState& state, const Node& node, Work work, const Scratch& scratch) {
   switch (node.kind) {
-    case NodeKind::kRows: return run_rows(state, node, counter, scratch);
-    case NodeKind::kMatMul: return run_matmul(state, node, counter, scratch);
-    case NodeKind::kExperts: return run_experts(state, node, counter, scratch);
-    case NodeKind::kAttend: return run_attend(state, node, counter, scratch);
+    case NodeKind::kRows: return run_rows(state, node, work, scratch);
+    case NodeKind::kMatMul: return run_matmul(state, node, work, scratch);
+    case NodeKind::kExperts: return run_experts(state, node, work, scratch);
+    case NodeKind::kAttend: return run_attend(state, node, work, scratch);
   }
 }
 
