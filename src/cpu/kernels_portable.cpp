@@ -1,7 +1,12 @@
 // The kernels in plain code, for machines without the vector instructions the others need; also the simplest
-// statement of what the quantised products are. All quantised formats are brought to one shape: int8 weights with a
-// scale for each 16 and a minimum for each 32.
+// statement of what the quantised products are. All quantised formats are brought to one shape: whole numbers with a
+// scale for each 16 and a minimum for each 32. They and the activations are widened to 16 bits, whose products every
+// x86-64 sums in pairs.
 #include "cpu/simd_portable.h"
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #define DOPPLER_ISA portable
 #include "cpu/attention_impl.h"
@@ -14,7 +19,7 @@ constexpr int kTileDepth = 256;
 constexpr size_t kQ4Bytes = 144, kQ6Bytes = 210, kQ8Bytes = 34;
 
 struct QuantRow {
-  int8_t q[kTileDepth];
+  int16_t q[kTileDepth];
   float scale[kTileDepth / 16];
   float min[kTileDepth / kGroup];
 };
@@ -41,24 +46,37 @@ void block_q4_k(const uint8_t* row, int /*k*/, int b, QuantRow& out) {
     const int min = g < 4 ? s[g + 4] & 63 : s[g + 4] >> 4 | (s[g] >> 6) << 4;
     out.scale[2 * g] = out.scale[2 * g + 1] = d * static_cast<float>(scale);
     out.min[g] = dmin * static_cast<float>(min);
-    const uint8_t* q = w + 16 + 32 * (g / 2);
-    for (int i = 0; i < 32; ++i) out.q[32 * g + i] = static_cast<int8_t>(g % 2 ? q[i] >> 4 : q[i] & 15);
+  }
+  for (int c = 0; c < 4; ++c) {
+    const uint8_t* both = w + 16 + 32 * c;
+    int16_t* to = out.q + 64 * c;
+    for (int i = 0; i < 32; ++i) to[i] = both[i] & 15;
+    for (int i = 0; i < 32; ++i) to[32 + i] = both[i] >> 4;
+  }
+}
+
+// Groups 4·half + Quarter of 32, from 32 bytes of low nibbles and 32 of upper bit pairs.
+template <int Quarter>
+void group_q6_k(const uint8_t* low, const uint8_t* high, int16_t* out) {
+  for (int i = 0; i < 32; ++i) {
+    const int nibble = Quarter < 2 ? low[i] & 15 : low[i] >> 4;
+    out[i] = static_cast<int16_t>((nibble | ((high[i] >> (2 * Quarter)) & 3) << 4) - 32);
   }
 }
 
 void block_q6_k(const uint8_t* row, int /*k*/, int b, QuantRow& out) {
   const uint8_t* w = row + static_cast<size_t>(b) * kQ6Bytes;
   const float d = half_at(w + 208);
-  for (int g = 0; g < 8; ++g) {
-    const int half = g / 4, quarter = g % 4;
-    const uint8_t* low = w + 64 * half + 32 * (quarter % 2);
+  for (int half = 0; half < 2; ++half) {
+    const uint8_t* low = w + 64 * half;
     const uint8_t* high = w + 128 + 32 * half;
-    for (int i = 0; i < 32; ++i) {
-      const int nibble = quarter < 2 ? low[i] & 15 : low[i] >> 4;
-      out.q[32 * g + i] = static_cast<int8_t>((nibble | ((high[i] >> (2 * quarter)) & 3) << 4) - 32);
-    }
-    out.min[g] = 0;
+    int16_t* to = out.q + 128 * half;
+    group_q6_k<0>(low, high, to);
+    group_q6_k<1>(low + 32, high, to + 32);
+    group_q6_k<2>(low, high, to + 64);
+    group_q6_k<3>(low + 32, high, to + 96);
   }
+  for (float& min : out.min) min = 0;
   for (int g = 0; g < 16; ++g) out.scale[g] = d * static_cast<float>(static_cast<int8_t>(w[192 + g]));
 }
 
@@ -69,45 +87,79 @@ void block_q8_0(const uint8_t* row, int k, int b, QuantRow& out) {
     const uint8_t* w = row + static_cast<size_t>(unit) * kQ8Bytes;
     out.scale[2 * g] = out.scale[2 * g + 1] = unit < units ? half_at(w) : 0.0f;
     out.min[g] = 0;
-    if (unit < units) {
-      std::memcpy(out.q + 32 * g, w + 2, 32);
-    } else {
-      std::memset(out.q + 32 * g, 0, 32);
-    }
+    for (int i = 0; i < 32; ++i) out.q[32 * g + i] = unit < units ? static_cast<int8_t>(w[2 + i]) : int16_t{0};
   }
 }
 
-int quant(const ActBlock& a, int i) { return a.q[i]; }
-int quant(const WideBlock& a, int i) { return a.high[i] * 128 + a.low[i]; }
+// A block of activations in the order of the columns.
+struct XBlock {
+  int16_t q[kBlock];
+  float d[kBlock / kGroup], ds[kBlock / kGroup];
+
+  explicit XBlock(const ActBlock& a) {
+    fill(a, [&](int i) { return a.q[i]; });
+  }
+  explicit XBlock(const WideBlock& a) {
+    fill(a, [&](int i) { return static_cast<int16_t>(a.high[i] * 128 + a.low[i]); });
+  }
+  template <class Block, class Quant>
+  void fill(const Block& a, Quant&& quant) {
+    for (int g = 0; g < kBlock / kGroup; ++g) {
+      for (int i = 0; i < kGroup; ++i) q[g * kGroup + i] = quant(group_offset(g) + i);
+      d[g] = a.d[g];
+      ds[g] = a.ds[g];
+    }
+  }
+};
+
+// Σ q·x of the sixteen groups of 16. Compilers unroll this into scalar code, so SSE2, which every x86-64 has, is told.
+void sum_groups(const int16_t* q, const int16_t* x, int32_t* sums) {
+#if defined(__SSE2__)
+  const auto pairs = [&](int i) {
+    return _mm_madd_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(q + i)),
+                          _mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i)));
+  };
+  for (int g = 0; g < 16; g += 4) {
+    __m128i v[4];
+    for (int i = 0; i < 4; ++i) v[i] = _mm_add_epi32(pairs((g + i) * 16), pairs((g + i) * 16 + 8));
+    const __m128i a = _mm_add_epi32(_mm_unpacklo_epi32(v[0], v[1]), _mm_unpackhi_epi32(v[0], v[1]));
+    const __m128i b = _mm_add_epi32(_mm_unpacklo_epi32(v[2], v[3]), _mm_unpackhi_epi32(v[2], v[3]));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(sums + g),
+                     _mm_add_epi32(_mm_unpacklo_epi64(a, b), _mm_unpackhi_epi64(a, b)));
+  }
+#else
+  for (int g = 0; g < 16; ++g) {
+    sums[g] = 0;
+    for (int i = 0; i < 16; ++i) sums[g] += q[g * 16 + i] * x[g * 16 + i];
+  }
+#endif
+}
 
 // Terms are added in the order of the columns, then blocks likewise, for one token as for many.
-template <class X>
-float block_sum(const QuantRow& w, const X& a) {
-  float sum = 0;
+float block_sum(const QuantRow& w, const XBlock& x) {
+  int32_t sums[kBlock / 16];
+  sum_groups(w.q, x.q, sums);
+  float terms[kBlock / kGroup];
   for (int g = 0; g < kBlock / kGroup; ++g) {
-    const int8_t* q = w.q + g * kGroup;
-    const int x = group_offset(g);
-    int32_t low = 0, high = 0;
-    for (int i = 0; i < 16; ++i) low += q[i] * quant(a, x + i);
-    for (int i = 16; i < 32; ++i) high += q[i] * quant(a, x + i);
-    sum += a.d[g] * (w.scale[2 * g] * static_cast<float>(low) + w.scale[2 * g + 1] * static_cast<float>(high));
-    sum -= w.min[g] * a.ds[g];
+    const float low = w.scale[2 * g] * static_cast<float>(sums[2 * g]);
+    const float high = w.scale[2 * g + 1] * static_cast<float>(sums[2 * g + 1]);
+    terms[g] = x.d[g] * (low + high) - w.min[g] * x.ds[g];
   }
+  float sum = 0;
+  for (const float term : terms) sum += term;
   return sum;
 }
 
 template <RowFn Block, class X>
 void dot_quant(const void* weights, size_t stride, int rows, const void* x, int k, float* out) {
-  const X* a = static_cast<const X*>(x);
-  for (int r = 0; r < rows; ++r) {
-    const uint8_t* row = static_cast<const uint8_t*>(weights) + static_cast<size_t>(r) * stride;
-    QuantRow w;
-    float sum = 0;
-    for (int b = 0; b * kBlock < k; ++b) {
-      Block(row, k, b, w);
-      sum += block_sum(w, a[b]);
+  for (int r = 0; r < rows; ++r) out[r] = 0;
+  for (int b = 0; b * kBlock < k; ++b) {
+    const XBlock a(static_cast<const X*>(x)[b]);
+    for (int r = 0; r < rows; ++r) {
+      QuantRow w;
+      Block(static_cast<const uint8_t*>(weights) + static_cast<size_t>(r) * stride, k, b, w);
+      out[r] += block_sum(w, a);
     }
-    out[r] = sum;
   }
 }
 
@@ -124,7 +176,7 @@ template <class X>
 void multiply_quant(const void* tile, int /*depth*/, const void* const* x, size_t offset, int tokens, float* c,
                     bool first) {
   for (int t = 0; t < tokens; ++t) {
-    const X& a = *reinterpret_cast<const X*>(static_cast<const uint8_t*>(x[t]) + offset);
+    const XBlock a(*reinterpret_cast<const X*>(static_cast<const uint8_t*>(x[t]) + offset));
     for (int r = 0; r < kTileRows; ++r) {
       float& to = c[t * kTileRows + r];
       to = (first ? 0.0f : to) + block_sum(static_cast<const QuantTile*>(tile)->rows[r], a);
