@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <openssl/evp.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 
@@ -30,12 +32,47 @@ fs::path temporary_beside(const fs::path& path) {
   return path.parent_path() / fmt::format(".{}.{}.partial", name.string(), ::getpid());
 }
 
+// Removes the temporary folders of writers of this folder that were killed: nobody holds a lock on those.
+void sweep_abandoned(const fs::path& final_path) {
+  const std::string head = "." + final_path.filename().string() + ".", tail = ".partial";
+  const fs::path parent = final_path.has_parent_path() ? final_path.parent_path() : ".";
+  std::vector<fs::path> abandoned;
+  std::error_code ec;
+  for (fs::directory_iterator item(parent, ec), end; !ec && item != end; item.increment(ec)) {
+    const std::string name = item->path().filename().string();
+    if (name.size() <= head.size() + tail.size() || !name.starts_with(head) || !name.ends_with(tail)) continue;
+    const std::string writer = name.substr(head.size(), name.size() - head.size() - tail.size());
+    if (writer.find_first_not_of("0123456789") == std::string::npos) abandoned.push_back(item->path());
+  }
+  for (const fs::path& folder : abandoned) {
+    const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) continue;
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) fs::remove_all(folder, ec);
+    ::close(fd);
+  }
+}
+
 }  // namespace
 
 std::string read_text_file(const fs::path& path) {
-  const MappedFile file(path);
-  const auto bytes = file.bytes();
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail_io("the file cannot be opened", path, errno);
+  struct stat status {};
+  constexpr size_t kPiece = 1 << 16;
+  std::string text;
+  if (::fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) text.reserve(static_cast<size_t>(status.st_size) + kPiece);
+  for (size_t size = 0;;) {
+    text.resize(size + kPiece);
+    const ssize_t n = ::read(fd, text.data() + size, kPiece);
+    if (n < 0 && errno == EINTR) continue;
+    const int error_number = errno;
+    if (n <= 0) ::close(fd);
+    if (n < 0) fail_io("the file cannot be read", path, error_number);
+    size += static_cast<size_t>(n);
+    if (n > 0) continue;
+    text.resize(size);
+    return text;
+  }
 }
 
 void write_file_whole(const fs::path& path, std::string_view bytes) {
@@ -80,38 +117,50 @@ void FileWriter::commit() {
 
 FolderWriter::FolderWriter(fs::path final_path) : final_(std::move(final_path)) {
   if (final_.filename().empty()) final_ = final_.parent_path();  // "dir/" names dir
+  sweep_abandoned(final_);
   temporary_ = temporary_beside(final_);
   std::error_code ec;
   fs::remove_all(temporary_, ec);
   if (!fs::create_directories(temporary_, ec) || ec) fail_io("the folder cannot be created", final_, ec.value());
+  lock_ = ::open(temporary_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock_ >= 0) ::flock(lock_, LOCK_EX | LOCK_NB);
 }
 
 FolderWriter::~FolderWriter() {
-  if (committed_) return;
   std::error_code ec;
-  fs::remove_all(temporary_, ec);
+  if (!temporary_.empty()) fs::remove_all(temporary_, ec);
+  if (lock_ >= 0) ::close(lock_);
 }
 
-void FolderWriter::commit() {
+void FolderWriter::commit(bool replace) {
+  // Exchanged in one step, there is no moment without a whole folder of this name; the old one is then the temporary.
+  if (replace && ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, final_.c_str(), RENAME_EXCHANGE) == 0) return;
+  const bool unable = replace && errno != ENOENT;  // the file system cannot exchange: two steps, then
+  fs::path old = temporary_;
+  old += ".replaced";
+  if (unable && ::rename(final_.c_str(), old.c_str()) != 0) {
+    fail_io("what is there cannot be moved away", final_, errno);
+  }
   if (::rename(temporary_.c_str(), final_.c_str()) != 0) {
     const int error_number = errno;
+    if (unable) ::rename(old.c_str(), final_.c_str());
     if (error_number == ENOTEMPTY || error_number == EEXIST || error_number == ENOTDIR) {
       fail({ErrorCode::kFile, "something with this name is already there", final_.string(), "", "",
             "Remove it first, or choose another name"});
     }
     fail_io("the folder cannot take its final name", final_, error_number);
   }
-  committed_ = true;
+  temporary_ = unable ? old : fs::path();
 }
 
 MappedFile::MappedFile(const fs::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) fail_io("the file cannot be opened", path, errno);
   struct stat status {};
-  if (::fstat(fd, &status) != 0 || S_ISDIR(status.st_mode)) {
-    const int error_number = S_ISDIR(status.st_mode) ? EISDIR : errno;
+  if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
     ::close(fd);
-    fail_io("the file cannot be read", path, error_number);
+    fail({ErrorCode::kFile, "the file cannot be read", path.string(), "a regular file",
+          S_ISDIR(status.st_mode) ? "a folder" : "", ""});
   }
   size_ = static_cast<size_t>(status.st_size);
   if (size_ > 0) {

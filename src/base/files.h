@@ -10,6 +10,7 @@
 
 namespace doppler {
 
+// The whole content, also of what has no size beforehand: a pipe, standard input, a file of the system.
 std::string read_text_file(const std::filesystem::path& path);
 
 // Writes under a temporary name beside `path`, syncs, then renames. Fails on a full disk with the bytes needed, and
@@ -35,7 +36,8 @@ class FileWriter {
 };
 
 // A folder being written: everything goes to a temporary sibling, which takes the final name at commit().
-// Destroyed without commit(), the temporary folder is removed.
+// Destroyed without commit(), the temporary folder is removed. What a writer of the same name left when it was killed
+// is removed by the next one.
 class FolderWriter {
  public:
   explicit FolderWriter(std::filesystem::path final_path);
@@ -44,14 +46,16 @@ class FolderWriter {
   FolderWriter& operator=(const FolderWriter&) = delete;
 
   const std::filesystem::path& path() const { return temporary_; }  // write here
-  void commit();
+  // Fails if something of the final name is there, unless it is to be replaced: then it stays until the new folder has
+  // its name, and is removed.
+  void commit(bool replace = false);
 
  private:
   std::filesystem::path final_, temporary_;
-  bool committed_ = false;
+  int lock_ = -1;  // on the temporary folder, so that others know it from an abandoned one
 };
 
-// Read-only memory map of a whole file. An empty file maps to an empty span.
+// Read-only memory map of a whole regular file. An empty file maps to an empty span.
 class MappedFile {
  public:
   MappedFile() = default;

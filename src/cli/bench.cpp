@@ -47,8 +47,10 @@ void add_bench(CLI::App& app) {
       ->capture_default_str();
   inference->add_option("--tokens", arguments->workload.tokens, "Tokens to decode")->capture_default_str();
   inference->add_option("--runs", arguments->workload.runs, "Runs, after one that warms up")->capture_default_str();
-  inference->add_option("--context", arguments->workload.context, "Context to make room for (default: what is needed)");
-  inference->add_option("--threads", arguments->workload.threads, "Threads (default: one a core)");
+  inference->add_option("--context", arguments->workload.context, "Context to make room for (default: what is needed)")
+      ->check(CLI::PositiveNumber);
+  inference->add_option("--threads", arguments->workload.threads, "Threads (default: one a core)")
+      ->check(CLI::Range(1, 1024));
   inference->add_option("--backend", arguments->workload.backend, "auto, webgpu, cpu or ref")->capture_default_str();
   inference->add_option("--device", arguments->workload.device, "Which GPU, as doppler devices counts them");
   inference->add_option("--decode-batch", arguments->workload.decode_batch, "Tokens a GPU chooses in one go")

@@ -56,7 +56,7 @@ void add_convert(CLI::App& app) {
   verb->add_option("--family", arguments->family, "A family file instead of those built in")->check(CLI::ExistingFile);
   verb->add_option("--ignore-key", arguments->ignored_keys, "A key of config.json that changes nothing (repeatable)");
   verb->add_flag("--no-tokenizer", options.no_tokenizer, "Go on where tokenizer.json is missing");
-  verb->add_flag("--force", options.replace, "Replace an artefact that is already there");
+  verb->add_flag("--force", options.replace, "Replace an artefact that is already there; other files beside it stay");
   verb->add_flag("--json", arguments->json, "Print one JSON object");
   verb->footer("Example:\n  doppler convert ~/models/gemma-3-1b-it ~/models/gemma-3-1b-q4 --quant q4_k_m");
   verb->callback([arguments] { run(*arguments); });

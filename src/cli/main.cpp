@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <csignal>
 #include <cstdio>
+#include <exception>
 #include <new>
 
 #include "base/error.h"
@@ -37,6 +39,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "doppler: there is no verb '{}'. doppler --help lists them\n", argv[1]);
     return exit_code(doppler::ErrorCode::kUsage);
   }
+  std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit is then an error of write(), met like a full disk
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -50,6 +53,13 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "doppler: out of memory. Use a smaller --context, a smaller model, or a machine with more\n");
     return exit_code(doppler::ErrorCode::kMemory);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "doppler: something went wrong that should not: {}\n", error.what());
+    return exit_code(doppler::ErrorCode::kInternal);
+  }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    fmt::print(stderr, "doppler: the output could not be written\n");
+    return exit_code(doppler::ErrorCode::kFile);
   }
   return 0;
 }

@@ -202,14 +202,30 @@ void chat(Arguments& a, const LoadedModel& model, Session& session) {
   if (terminal) fmt::print("\n");
 }
 
+// Options that contradict each other are refused: one of them would have no effect.
+void check_together(const Arguments& a) {
+  const auto refuse = [](bool both, const char* first, const char* second) {
+    if (both) {
+      fail({ErrorCode::kUsage, fmt::format("{} and {} do not go together", first, second), "run", "", "",
+            "Leave one of them out"});
+    }
+  };
+  const bool ids = a.prompt_ids_given->count() > 0;
+  refuse(a.chat && a.json, "--chat", "--json");
+  refuse(a.chat && a.raw, "--chat", "--raw");
+  refuse(a.chat && ids, "--chat", "--prompt-ids");
+  refuse(!a.system.empty() && a.raw, "--system", "--raw");
+  refuse(!a.system.empty() && ids, "--system", "--prompt-ids");
+}
+
 void run(Arguments a) {
+  check_together(a);
   std::string path;
   bool has_prompt = false;
   take_words(a, path, has_prompt);
   if (!has_prompt && !a.chat) {
     fail({ErrorCode::kUsage, "there is no prompt", "run", "", "", "Give one in quotes, or use --chat"});
   }
-  if (a.chat && a.json) fail({ErrorCode::kUsage, "--chat and --json do not go together", "run", "", "", ""});
   const auto start = Clock::now();
   const LoadedModel model = LoadedModel::load(path);
   settle_sampling(a, model.recommended);
@@ -239,8 +255,9 @@ void add_run(CLI::App& app) {
   a->prompt_given = verb->add_option("--prompt", a->prompt, "The prompt");
   a->prompt_file_given =
       verb->add_option("--prompt-file", a->prompt_file, "Read the prompt from a file (- for standard input)");
-  a->prompt_ids_given =
-      verb->add_option("--prompt-ids", a->prompt_ids, "The prompt as token ids: 2,5,9")->delimiter(',');
+  a->prompt_ids_given = verb->add_option("--prompt-ids", a->prompt_ids, "The prompt as token ids: 2,5,9")
+                            ->delimiter(',')
+                            ->allow_extra_args(false);
   verb->add_option("--system", a->system, "A system message before the conversation");
   verb->add_flag("--raw", a->raw, "The prompt goes in as it is, without the model's chat template");
   verb->add_flag("--chat", a->chat, "Talk: the history is kept, Ctrl-C stops an answer");
@@ -256,8 +273,9 @@ void add_run(CLI::App& app) {
                                        "Make tokens of the text so far less likely; 1 is off");
   a->seed = verb->add_option("--seed", a->sampling.seed, "Same seed, same text (default: random)");
   verb->add_option("--stop", a->stop_texts, "Stop before this text appears (repeatable)")->expected(1)->take_all();
-  verb->add_option("--context", a->context, "Tokens to make room for (default: the model's own, at most 4096)");
-  verb->add_option("--threads", a->threads, "Threads (default: one a core)");
+  verb->add_option("--context", a->context, "Tokens to make room for (default: the model's own, at most 4096)")
+      ->check(CLI::PositiveNumber);
+  verb->add_option("--threads", a->threads, "Threads (default: one a core)")->check(CLI::Range(1, 1024));
   verb->add_option("--backend", a->backend, "auto, webgpu, cpu or ref")->capture_default_str();
   verb->add_option("--device", a->device, "Which GPU, as doppler devices counts them");
   verb->add_option("--decode-batch", a->decode_batch, "Tokens a GPU chooses in one go")

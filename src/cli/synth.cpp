@@ -56,7 +56,7 @@ void add_synth(CLI::App& app) {
       ->transform(CLI::AsSizeValue(false));
   verb->add_option("--threads", options.threads, "Threads (default: one a core)")->check(CLI::Range(1, 1024));
   verb->add_option("--id", options.id, "Name of the model (default: the target's)");
-  verb->add_flag("--force", options.replace, "Replace an artefact that is already there");
+  verb->add_flag("--force", options.replace, "Replace an artefact that is already there; other files beside it stay");
   verb->add_flag("--json", arguments->json, "Print one JSON object");
   verb->footer(
       "Example:\n  doppler synth gemma-3-1b /tmp/1b && doppler bench inference /tmp/1b\n"

@@ -7,13 +7,11 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "format/rdrr.h"
 
 namespace doppler {
 namespace fs = std::filesystem;
 namespace {
-
-constexpr const char* kFiles[] = {"tokenizer.json", "tokenizer_config.json", "generation_config.json",
-                                  "chat_template.jinja", "chat_template.json"};
 
 bool there(const fs::path& path) {
   std::error_code ec;
@@ -68,7 +66,7 @@ void require_tokenizer(const fs::path& source, bool optional) {
 
 void copy_sidecars(const fs::path& source, const fs::path& target, const ModelConfig& config, Json& manifest,
                    std::vector<std::string>& notes) {
-  for (const char* name : kFiles) {
+  for (const std::string_view name : kRdrrSidecars) {
     if (there(source / name)) write_file_whole(target / name, read_text_file(source / name));
   }
   manifest["tokenizer"] = nullptr;

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include "base/error.h"
 #include "convert/quantize.h"
+#include "convert/repack_mxfp4.h"
 #include "format/decode.h"
 
 namespace doppler {
@@ -54,29 +56,20 @@ RowResult store_row(const Tensor& source, int64_t row, DType dtype, std::byte* o
 
 void check_rows(const std::vector<RowResult>& rows, int64_t first, const MappedTensor& tensor, DType dtype) {
   for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].fault == RowResult::kFine) continue;
     const std::string where = fmt::format("{}, row {}", tensor.rule.name, first + static_cast<int64_t>(i));
     if (rows[i].fault == RowResult::kNotFinite) {
       fail({ErrorCode::kFormat, "a weight is not a finite number", where, "", "",
             "The checkpoint is damaged; fetch it again"});
     }
-    if (rows[i].fault == RowResult::kTooLarge) {
-      fail({ErrorCode::kFormat, fmt::format("a weight is too large for {}", name_of(dtype)), where,
-            fmt::format("at most {:g}", largest_magnitude(dtype)), "", "Use --quant bf16 or f32"});
-    }
+    fail({ErrorCode::kFormat, fmt::format("a weight is too large for {}", name_of(dtype)), where,
+          fmt::format("at most {:g}", largest_magnitude(dtype)), "", "Use --quant bf16 or f32"});
   }
 }
 
 constexpr int64_t kBlockWeights = 32;
 constexpr size_t kPackedBytes = 16,
                  kBlockBytes = 17;  // of 32 weights: in the checkpoint without, here with their scale
-constexpr int kLargestScale = 252;  // 6 · 2^(252 − 127) is the largest product below infinity
-
-// Checkpoints pair neighbours in a byte (elements 2i and 2i+1); blocks pair halves (elements i and i+16), scale first.
-void repack_mxfp4(const std::byte* packed, std::byte scale, std::byte* block) {
-  const auto nibble = [&](size_t i) { return i % 2 ? packed[i / 2] >> 4 : packed[i / 2] & std::byte{15}; };
-  block[0] = scale;
-  for (size_t i = 0; i < kPackedBytes; ++i) block[1 + i] = nibble(i) | nibble(i + 16) << 4;
-}
 
 }  // namespace
 
@@ -128,18 +121,19 @@ void stream_mxfp4(const MappedTensor& tensor, const SafetensorsFolder& source, R
     const auto count = static_cast<size_t>(std::min(piece, blocks - first));
     const auto packed = tensor.blocks->bytes.subspan(static_cast<size_t>(first) * kPackedBytes, count * kPackedBytes);
     const auto scales = tensor.scales->bytes.subspan(static_cast<size_t>(first), count);
-    for (const std::byte scale : scales) {
-      if (static_cast<int>(scale) > kLargestScale) {
-        fail({ErrorCode::kFormat, "a weight is not a finite number", tensor.rule.scales, "", "",
-              "The checkpoint is damaged; fetch it again"});
-      }
-    }
+    std::atomic<bool> finite = true;
     pool.run([&](int index, int threads) {
       const Range range = share(static_cast<long>(count), index, threads);
-      for (auto i = static_cast<size_t>(range.begin); i < static_cast<size_t>(range.end); ++i) {
-        repack_mxfp4(packed.data() + i * kPackedBytes, scales[i], bytes.data() + i * kBlockBytes);
+      const auto begin = static_cast<size_t>(range.begin), end = static_cast<size_t>(range.end);
+      if (!repack_mxfp4_hf(packed.data() + begin * kPackedBytes, scales.data() + begin,
+                           bytes.data() + begin * kBlockBytes, end - begin)) {
+        finite = false;
       }
     });
+    if (!finite) {
+      fail({ErrorCode::kFormat, "a weight is not a finite number", tensor.rule.scales, "", "",
+            "The checkpoint is damaged; fetch it again"});
+    }
     writer.write(std::span(bytes).first(count * kBlockBytes));
     source.release(*tensor.blocks, packed);
     source.release(*tensor.scales, scales);

@@ -22,6 +22,10 @@ inline constexpr uint64_t kRdrrShardSize = 64ull << 20;
 inline constexpr uint64_t kRdrrShardGrain = 4096;  // shard sizes are multiples of it
 inline constexpr uint64_t kRdrrAlignment = 256;    // of a tensor's first byte; also a GPU's binding alignment
 
+// The tokenizer's files beside manifest and shards, as the checkpoint has them.
+inline constexpr std::string_view kRdrrSidecars[] = {
+    "tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja", "chat_template.json"};
+
 struct RdrrSpan {
   int shard = 0;
   uint64_t offset = 0, size = 0;  // within the shard
@@ -81,7 +85,8 @@ class RdrrWriter {
   const std::vector<RdrrTensorEntry>& tensors() const { return tensors_; }
 
   // Adds shards, totalSize, hashAlgorithm and tensors to `manifest`, keeping its other keys, and makes the folder
-  // take its final name. With `replace`, an artefact of that name gives way at the last moment.
+  // take its final name. With `replace`, an artefact of that name gives way at the last moment; files beside it that
+  // are none of an artefact's are kept.
   void commit(Json manifest, bool replace = false);
 
  private:

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -29,6 +28,26 @@ Json describe_tensor(const RdrrTensorEntry& entry) {
     }
   }
   return out;
+}
+
+bool of_an_artefact(const std::string& name) {
+  return name == "manifest.json" || name == "tensors.json" || name.ends_with(".bin") ||
+         std::find(std::begin(kRdrrSidecars), std::end(kRdrrSidecars), name) != std::end(kRdrrSidecars);
+}
+
+// What somebody else put beside the old artefact (a card, a licence) goes along to the new one.
+void keep_foreign_files(const fs::path& from, const fs::path& to) {
+  std::error_code ec;
+  for (fs::directory_iterator item(from, ec), end; !ec && item != end; item.increment(ec)) {
+    const fs::path name = item->path().filename();
+    if (of_an_artefact(name.string()) || fs::exists(to / name, ec)) continue;
+    std::error_code fault;
+    fs::copy(item->path(), to / name, fs::copy_options::recursive | fs::copy_options::copy_symlinks, fault);
+    if (fault) {
+      fail({ErrorCode::kFile, "a file beside the old artefact cannot be kept", item->path().string(), "",
+            fault.message(), "Move it elsewhere, or choose another name for the new artefact"});
+    }
+  }
 }
 
 }  // namespace
@@ -128,25 +147,8 @@ void RdrrWriter::commit(Json manifest, bool replace) {
   write_file_whole(folder_.path() / "manifest.json",
                    manifest.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 
-  // The artefact that gives way is kept beside the new one until that has its name, and comes back if it cannot get it.
-  fs::path old;
-  std::error_code ec;
-  if (replace && fs::exists(final_, ec)) {
-    old = final_.parent_path() / fmt::format(".{}.{}.replaced", final_.filename().string(), ::getpid());
-    fs::rename(final_, old, ec);
-    if (ec) fail({ErrorCode::kFile, "the old artefact cannot be moved away", final_.string(), "", ec.message(), ""});
-  }
-  struct Restore {
-    const fs::path &old, &final_path;
-    bool done = false;
-    ~Restore() {
-      std::error_code ignored;
-      if (!old.empty() && !done) fs::rename(old, final_path, ignored);
-    }
-  } restore{old, final_};
-  folder_.commit();
-  restore.done = true;
-  if (!old.empty()) fs::remove_all(old, ec);
+  if (replace) keep_foreign_files(final_, folder_.path());
+  folder_.commit(replace);
 }
 
 }  // namespace doppler

@@ -32,6 +32,27 @@ void pump_instance(const bool& done) {
   }
 }
 
+// Dawn writes warnings of its own to the standard error when there is no driver, which is no fault where a CPU will do.
+// What matters of them comes back as `why`.
+class QuietErrors {
+ public:
+  QuietErrors() : kept_(::dup(STDERR_FILENO)) {
+    const int nothing = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (kept_ >= 0 && nothing >= 0) ::dup2(nothing, STDERR_FILENO);
+    if (nothing >= 0) ::close(nothing);
+  }
+  ~QuietErrors() {
+    if (kept_ < 0) return;
+    ::dup2(kept_, STDERR_FILENO);
+    ::close(kept_);
+  }
+  QuietErrors(const QuietErrors&) = delete;
+  QuietErrors& operator=(const QuietErrors&) = delete;
+
+ private:
+  int kept_;
+};
+
 WGPUAdapter request_adapter(WGPUPowerPreference power, bool fallback, std::string* message) {
   WGPURequestAdapterOptions options = {};
   options.featureLevel = WGPUFeatureLevel_Core;
@@ -40,6 +61,7 @@ WGPUAdapter request_adapter(WGPUPowerPreference power, bool fallback, std::strin
 #ifdef __linux__
   options.backendType = WGPUBackendType_Vulkan;
 #endif
+  const QuietErrors quiet;
   AdapterAnswer answer;
   WGPURequestAdapterCallbackInfo info = {};
   info.mode = WGPUCallbackMode_AllowProcessEvents;
@@ -134,29 +156,7 @@ struct Found {
 };
 
 // WebGPU answers one adapter a question; asking in three ways finds the distinct ones a user may want.
-// Dawn writes warnings of its own to the standard error when there is no driver, which is no fault where a CPU will do.
-// What matters of them comes back as `why`.
-class QuietErrors {
- public:
-  QuietErrors() : kept_(::dup(STDERR_FILENO)) {
-    const int nothing = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
-    if (kept_ >= 0 && nothing >= 0) ::dup2(nothing, STDERR_FILENO);
-    if (nothing >= 0) ::close(nothing);
-  }
-  ~QuietErrors() {
-    if (kept_ < 0) return;
-    ::dup2(kept_, STDERR_FILENO);
-    ::close(kept_);
-  }
-  QuietErrors(const QuietErrors&) = delete;
-  QuietErrors& operator=(const QuietErrors&) = delete;
-
- private:
-  int kept_;
-};
-
 std::vector<Found> find_adapters(std::string* why) {
-  const QuietErrors quiet;
   std::vector<Found> found;
   const std::pair<WGPUPowerPreference, bool> questions[] = {{WGPUPowerPreference_HighPerformance, false},
                                                             {WGPUPowerPreference_LowPower, false},

@@ -1,32 +1,13 @@
 // The program as a person calls it: what it prints, and how it ends.
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-
-#include <array>
-#include <cstdio>
-
 #include "base/json.h"
-#include "support/scratch.h"
+#include "support/program.h"
 
 namespace doppler {
 namespace {
 
-struct Outcome {
-  int code = -1;
-  std::string out;  // standard output and error together
-};
-
-Outcome call(const std::string& arguments) {
-  const std::string command =
-      "cd " DOPPLER_SOURCE_DIR " && " DOPPLER_BINARY_DIR "/doppler " + arguments + " 2>&1 </dev/null";
-  FILE* pipe = popen(command.c_str(), "r");
-  Outcome outcome;
-  std::array<char, 4096> buffer;
-  for (size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) outcome.out.append(buffer.data(), n);
-  const int status = pclose(pipe);
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return outcome;
-}
+using testing::call;
+using testing::expect_outcome;
+using testing::Outcome;
 
 TEST(Run, ContinuesARawPrompt) {
   const Outcome outcome = call("run --raw 'The color of the sky is' --max-tokens 2 --backend cpu");
@@ -60,27 +41,51 @@ TEST(Run, TheSameSeedGivesTheSameText) {
   EXPECT_NE(call(arguments + "5").out, call(arguments + "6").out);
 }
 
+TEST(Run, ReadsThePromptFromAFileOrAPipe) {
+  const testing::Scratch scratch;
+  testing::spill(scratch / "prompt", "What color is the sky?");
+  const std::string arguments = "run --backend cpu --prompt-file ", answer = "The color of the sky is blue.\n";
+  EXPECT_EQ(call(arguments + (scratch / "prompt").string()).out, answer);
+  EXPECT_EQ(call(arguments + "-", "What color is the sky?").out, answer);
+}
+
+TEST(Run, StopsBeforeAStopText) {
+  EXPECT_EQ(call("run 'What color is the sky?' --backend cpu --stop blue --stop never").out,
+            "The color of the sky is \n");
+}
+
+TEST(Run, TokenIdsLeaveTheModelAlone) {
+  EXPECT_EQ(call("run --prompt-ids 2,513,665,442,365,992,418 models/tiny --max-tokens 2 --backend cpu").out,
+            " blue.\n");
+}
+
 TEST(Run, ChatsOverStandardInput) {
   const Outcome outcome = call("run --chat --backend cpu --prompt 'What color is the sky?'");
   EXPECT_EQ(outcome.out, "The color of the sky is blue.\n");
   EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(call("run --chat --backend cpu", "What color is the sky?\n\nWhat color is the sky?\n").out,
+            "The color of the sky is blue.\nThe color of the sky is blue.\n");
 }
 
 TEST(Run, BadUsageIsMetWithASentence) {
-  const auto expect = [](const std::string& arguments, int code, const std::string& words) {
-    const Outcome outcome = call(arguments);
-    EXPECT_EQ(outcome.code, code) << arguments << "\n" << outcome.out;
-    EXPECT_NE(outcome.out.find(words), std::string::npos) << outcome.out;
-  };
-  expect("run", 2, "there is no prompt");
-  expect("run a --prompt b", 2, "more than once");
-  expect("run x --backend abacus", 2, "unknown backend");
-  expect("run x --temperature -1", 2, "temperature");
-  expect("run /nowhere x", 3, "/nowhere");
-  expect("run --raw 'one two three four five six' --context 3 --backend cpu", 2, "longer than the context");
-  expect("run --prompt-ids 99999 --backend cpu", 2, "outside the model's vocabulary");
-  expect("walk", 2, "walk");
-  expect("bench inference --runs 0", 2, "at least one");
+  expect_outcome("run", 2, "there is no prompt");
+  expect_outcome("run a --prompt b", 2, "more than once");
+  expect_outcome("run x --backend abacus", 2, "unknown backend");
+  expect_outcome("run x --temperature -1", 2, "temperature");
+  expect_outcome("run x --context -5", 2, "--context");
+  expect_outcome("run x --threads 100000", 2, "--threads");
+  expect_outcome("run x --chat --raw", 2, "--chat and --raw");
+  expect_outcome("run --chat --prompt-ids 2,3", 2, "--chat and --prompt-ids");
+  expect_outcome("run x --raw --system y", 2, "--system and --raw");
+  expect_outcome("run /nowhere x", 3, "/nowhere");
+  expect_outcome("run --prompt-ids 99999 --backend cpu", 2, "outside the model's vocabulary");
+  expect_outcome("walk", 2, "walk");
+  expect_outcome("bench inference --runs 0", 2, "at least one");
+}
+
+TEST(Cli, OutputThatCannotBeWrittenIsAnError) {
+  EXPECT_EQ(call("run x --backend cpu --max-tokens 2 >/dev/full").code, 3);
+  EXPECT_EQ(call("inspect >/dev/full").code, 3);
 }
 
 TEST(Cli, EveryVerbHasHelpWithAnExample) {
@@ -92,15 +97,7 @@ TEST(Cli, EveryVerbHasHelpWithAnExample) {
   }
 }
 
-TEST(Verify, FindsNothingInTheShippedModelAndADamagedBitInACopy) {
-  EXPECT_EQ(call("verify models/tiny").code, 0);
-  testing::Scratch scratch;
-  std::filesystem::copy(DOPPLER_SOURCE_DIR "/models/tiny", scratch / "tiny");
-  testing::flip_bit(scratch / "tiny/shard_00000.bin", 5000);
-  const Outcome outcome = call("verify " + (scratch / "tiny").string());
-  EXPECT_EQ(outcome.code, 1);
-  EXPECT_NE(outcome.out.find("shard_00000.bin"), std::string::npos) << outcome.out;
-}
+TEST(Verify, FindsNothingInTheShippedModel) { expect_outcome("verify models/tiny", 0, "is sound"); }
 
 }  // namespace
 }  // namespace doppler

@@ -1,41 +1,17 @@
 // The verb `tokenize`, as a program: what goes in by standard input and what comes out.
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-
 #include "base/files.h"
 #include "base/json.h"
+#include "support/program.h"
 
 namespace doppler {
 namespace {
 
+using testing::Outcome;
+
 const std::string kTiny = std::string(DOPPLER_TEST_DATA) + "/tokens/tiny";
 
-struct Answer {
-  std::string text;
-  int code = -1;
-};
-
-Answer doppler_tokenize(const std::string& arguments, const std::string& input = "") {
-  const std::filesystem::path file =
-      std::filesystem::temp_directory_path() / fmt::format("doppler_tokenize_{}.txt", ::getpid());
-  write_file_whole(file, input);
-  const std::string command =
-      fmt::format("'{}/doppler' tokenize {} < '{}' 2>&1", DOPPLER_BINARY_DIR, arguments, file.string());
-  Answer answer;
-  FILE* pipe = ::popen(command.c_str(), "r");
-  if (!pipe) return answer;
-  char buffer[4096];
-  for (size_t n; (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) answer.text.append(buffer, n);
-  const int status = ::pclose(pipe);
-  answer.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  std::filesystem::remove(file);
-  return answer;
+Outcome doppler_tokenize(const std::string& arguments, const std::string& input = "") {
+  return testing::call("tokenize " + arguments, input);
 }
 
 std::vector<Json> lines_of(const std::string& text) {
@@ -63,28 +39,28 @@ TEST(TokenizeVerb, AnswersEveryLineWithTheReference) {
     input += request.dump() + "\n";
     expected.push_back({{"text", item["text"]}});
   }
-  const Answer answer = doppler_tokenize("'" + kTiny + "' --jsonl", input);
-  EXPECT_EQ(answer.code, 0) << answer.text;
-  EXPECT_EQ(lines_of(answer.text), expected);
+  const Outcome answer = doppler_tokenize("'" + kTiny + "' --jsonl", input);
+  EXPECT_EQ(answer.code, 0) << answer.out;
+  EXPECT_EQ(lines_of(answer.out), expected);
 }
 
 TEST(TokenizeVerb, PrintsIdsAndPiecesWithoutColourWhereThereIsNoTerminal) {
-  const Answer plain = doppler_tokenize("'" + kTiny + "' 'Once upon'");
+  const Outcome plain = doppler_tokenize("'" + kTiny + "' 'Once upon'");
   EXPECT_EQ(plain.code, 0);
-  EXPECT_EQ(plain.text.find('\033'), std::string::npos);
-  EXPECT_NE(plain.text.find("3 tokens"), std::string::npos) << plain.text;
-  EXPECT_NE(plain.text.find("<bos>"), std::string::npos);
-  const Answer json = doppler_tokenize("'" + kTiny + "' 'Once upon' --json");
-  const Json object = parse_json(json.text, "answer");
+  EXPECT_EQ(plain.out.find('\033'), std::string::npos);
+  EXPECT_NE(plain.out.find("3 tokens"), std::string::npos) << plain.out;
+  EXPECT_NE(plain.out.find("<bos>"), std::string::npos);
+  const Outcome json = doppler_tokenize("'" + kTiny + "' 'Once upon' --json");
+  const Json object = parse_json(json.out, "answer");
   EXPECT_EQ(object["pieces"], Json({"<bos>", "Once", "▁upon"}));
   EXPECT_EQ(object["ids"].size(), 2u);
   EXPECT_EQ(object["decoded"], "Once upon");
 }
 
 TEST(TokenizeVerb, RendersAConversation) {
-  const Answer answer = doppler_tokenize("'" + kTiny + "' --chat - --json", R"([{"role": "user", "content": "Hi"}])");
-  EXPECT_EQ(answer.code, 0) << answer.text;
-  EXPECT_EQ(parse_json(answer.text, "answer")["text"],
+  const Outcome answer = doppler_tokenize("'" + kTiny + "' --chat - --json", R"([{"role": "user", "content": "Hi"}])");
+  EXPECT_EQ(answer.code, 0) << answer.out;
+  EXPECT_EQ(parse_json(answer.out, "answer")["text"],
             "<bos><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n");
 }
 

@@ -115,14 +115,21 @@ TEST(ConvertFaults, WrongPlacesAreMetWithASentence) {
   EXPECT_THAT(sentence([&] { convert(model("llama-a"), scratch / "file" / "out", with("f32")); }), HasSubstr("folder"));
 }
 
-TEST(ConvertFaults, ForceReplacesAnArtefact) {
+TEST(ConvertFaults, ForceReplacesAnArtefactAndKeepsWhatIsNoneOfIts) {
   Scratch scratch;
   convert(model("llama-a"), scratch / "out", with("f32"));
   ConvertOptions options = with("q8_0");
   EXPECT_THAT(sentence([&] { convert(model("llama-a"), scratch / "out", options); }), HasSubstr("--force"));
   options.replace = true;
+  spill(scratch / "out" / "README.md", "a card");
+  spill(scratch / "out" / "tokenizer.json", "{}");
+  fs::create_directory(scratch / "out" / "notes");
+  spill(scratch / "out" / "notes" / "a.txt", "a note");
   convert(model("llama-a"), scratch / "out", options);
   EXPECT_EQ(RdrrReader::open(scratch / "out").manifest()["quantization"], "Q8_0");
+  EXPECT_EQ(slurp(scratch / "out" / "README.md"), "a card");
+  EXPECT_EQ(slurp(scratch / "out" / "notes" / "a.txt"), "a note");
+  EXPECT_FALSE(fs::exists(scratch / "out" / "tokenizer.json")) << "the old artefact's";
   EXPECT_THAT(scratch.names(), ElementsAre("out"));
 }
 
@@ -168,7 +175,10 @@ TEST(ConvertFaults, AKilledConversionLeavesNothingThatLooksWhole) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFSIGNALED(status));
   EXPECT_FALSE(fs::exists(scratch / "out"));
+  EXPECT_EQ(scratch.names().size(), 1u);
   for (const std::string& name : scratch.names()) EXPECT_NE(sentence([&] { RdrrReader::open(scratch / name); }), "");
+  convert(model("qwen3-a"), scratch / "out", with("q8_0"));
+  EXPECT_THAT(scratch.names(), ElementsAre("out")) << "the next conversion tidies up";
 }
 
 TEST(ConvertFaults, AFileThatCannotGrowEndsInASentenceAndLeavesNothing) {

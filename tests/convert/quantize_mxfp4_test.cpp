@@ -29,10 +29,12 @@ TEST(RepackMxfp4, EveryElementKeepsItsValue) {
   }
 }
 
-TEST(RepackMxfp4, AScaleThatMeansNaNIsReported) {
+TEST(RepackMxfp4, ScalesThatMeanNoFiniteNumberAreReported) {
   std::vector<std::byte> blocks(48), scales = {std::byte{127}, std::byte{255}, std::byte{0}}, packed(51);
-  EXPECT_FALSE(repack_mxfp4_hf(blocks.data(), scales.data(), packed.data(), 3));
-  scales[1] = std::byte{254};
+  EXPECT_FALSE(repack_mxfp4_hf(blocks.data(), scales.data(), packed.data(), 3)) << "255 is NaN";
+  scales[1] = std::byte{253};
+  EXPECT_FALSE(repack_mxfp4_hf(blocks.data(), scales.data(), packed.data(), 3)) << "6 times 2^126 overflows";
+  scales[1] = std::byte{252};
   EXPECT_TRUE(repack_mxfp4_hf(blocks.data(), scales.data(), packed.data(), 3));
 }
 

@@ -1,0 +1,44 @@
+// The program, called as a person calls it.
+#pragma once
+
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <string>
+
+#include "support/scratch.h"
+
+namespace doppler::testing {
+
+struct Outcome {
+  int code = -1;
+  std::string out;  // standard output and error together
+};
+
+// `doppler ARGUMENTS` through a shell, from the folder of the sources, with `input` piped in. The arguments may end in
+// a redirection of the output; `before` are commands for the shell.
+inline Outcome call(const std::string& arguments, const std::string& input = "", const std::string& before = "true") {
+  const Scratch scratch;
+  spill(scratch / "input", input);
+  const std::string command = "cd '" DOPPLER_SOURCE_DIR "' && " + before + " && cat '" + (scratch / "input").string() +
+                              "' | '" DOPPLER_BINARY_DIR "/doppler' 2>&1 " + arguments;
+  Outcome outcome;
+  FILE* pipe = ::popen(command.c_str(), "r");
+  if (!pipe) return outcome;
+  std::array<char, 4096> buffer;
+  for (size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) outcome.out.append(buffer.data(), n);
+  const int status = ::pclose(pipe);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return outcome;
+}
+
+// The call must end with this code and say these words.
+inline void expect_outcome(const std::string& arguments, int code, const std::string& words) {
+  const Outcome outcome = call(arguments);
+  EXPECT_EQ(outcome.code, code) << arguments << "\n" << outcome.out;
+  EXPECT_NE(outcome.out.find(words), std::string::npos) << arguments << "\n" << outcome.out;
+}
+
+}  // namespace doppler::testing
