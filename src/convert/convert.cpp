@@ -79,7 +79,7 @@ ArtefactReport convert(const fs::path& source, const fs::path& given_target, con
   ModelConfig config = config_from_hf(family, hf_config, config_path.string(), options.ignored_keys);
   config.id = options.id.empty() ? target.filename().string() : options.id;
   add_generation_ids(source, config);
-  require_tokenizer(source, options.no_tokenizer);
+  const int32_t tokens = require_tokenizer(source, options.no_tokenizer);
   const SafetensorsFolder checkpoint(source);
   const TensorMap map = map_tensors(family, config, checkpoint, source.string());
 
@@ -130,7 +130,7 @@ ArtefactReport convert(const fs::path& source, const fs::path& given_target, con
   Json manifest =
       make_manifest(config, family, recipe,
                     source.filename().empty() ? source.parent_path().filename().string() : source.filename().string());
-  copy_sidecars(source, writer.path(), config, manifest, report.notes);
+  copy_sidecars(source, writer.path(), tokens, config, manifest, report.notes);
   report.weights = all;
   report.bytes = writer.written();
   report.shards = static_cast<int>((report.bytes + options.shard_size - 1) / options.shard_size);

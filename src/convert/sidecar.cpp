@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "format/rdrr.h"
+#include "text/tokenizer.h"
 
 namespace doppler {
 namespace fs = std::filesystem;
@@ -16,20 +16,6 @@ namespace {
 bool there(const fs::path& path) {
   std::error_code ec;
   return fs::is_regular_file(path, ec);
-}
-
-// Tokens the tokenizer knows: its vocabulary and what was added to it.
-size_t token_count(const Json& tokenizer, const std::string& where) {
-  const Json& vocab = require(require_object(tokenizer, "model", where), "vocab", where + ": model");
-  std::set<std::string> extra;
-  if (const Json* added = find(tokenizer, "added_tokens")) {
-    for (const Json& token : *added) {
-      const std::string content = string_or(token, "content", "", where + ": added_tokens");
-      if (!vocab.is_object() || !vocab.contains(content)) extra.insert(content);
-    }
-  }
-  // A unigram vocabulary is a list that already holds the added tokens.
-  return vocab.size() + (vocab.is_object() ? extra.size() : 0);
 }
 
 }  // namespace
@@ -58,26 +44,24 @@ void add_generation_ids(const fs::path& source, ModelConfig& config) {
   if (config.bos_id < 0 && bos >= 0 && bos <= INT32_MAX) config.bos_id = static_cast<int32_t>(bos);
 }
 
-void require_tokenizer(const fs::path& source, bool optional) {
-  if (optional || there(source / "tokenizer.json")) return;
+int32_t require_tokenizer(const fs::path& source, bool optional) {
+  if (there(source / "tokenizer.json")) return Tokenizer::load(source).vocab_size();
+  if (optional) return 0;
   fail({ErrorCode::kFile, "the checkpoint has no tokenizer", (source / "tokenizer.json").string(), "", "",
         "Fetch tokenizer.json with the checkpoint, or go on without text by --no-tokenizer"});
 }
 
-void copy_sidecars(const fs::path& source, const fs::path& target, const ModelConfig& config, Json& manifest,
-                   std::vector<std::string>& notes) {
+void copy_sidecars(const fs::path& source, const fs::path& target, int32_t tokens, const ModelConfig& config,
+                   Json& manifest, std::vector<std::string>& notes) {
   for (const std::string_view name : kRdrrSidecars) {
     if (there(source / name)) write_file_whole(target / name, read_text_file(source / name));
   }
   manifest["tokenizer"] = nullptr;
-  if (!there(source / "tokenizer.json")) {
+  if (tokens == 0) {
     notes.push_back("there is no tokenizer: run takes token ids only (--prompt-ids)");
     return;
   }
-  const std::string where = (source / "tokenizer.json").string();
-  const Json tokenizer = parse_json(read_text_file(source / "tokenizer.json"), where);
-  const size_t tokens = token_count(tokenizer, where);
-  if (tokens > static_cast<size_t>(config.vocab)) {
+  if (tokens > config.vocab) {
     notes.push_back(fmt::format("the tokenizer knows {} tokens, the embedding {}: the last ones cannot be used", tokens,
                                 config.vocab));
   }

@@ -149,6 +149,14 @@ TEST(ConvertFaults, AMissingTokenizerIsAnErrorUnlessExcused) {
   EXPECT_TRUE(RdrrReader::open(c.target()).manifest()["tokenizer"].is_null());
 }
 
+TEST(ConvertFaults, ATokenizerThatCannotBeUsedIsMetBeforeTheWork) {
+  Checkpoint c("llama-a");
+  spill(c.save() / "tokenizer.json", R"({"model": {"type": "Bigram", "vocab": {}, "merges": []}})");
+  ConvertOptions options = with("f32");
+  options.progress = [](uint64_t, uint64_t) { ADD_FAILURE() << "the work has begun"; };
+  EXPECT_THAT(c.refusal(options), HasSubstr("Bigram"));
+}
+
 TEST(ConvertFaults, CancellingLeavesNothing) {
   Checkpoint c("qwen3-a");
   ConvertOptions options = with("q4_k_m");
