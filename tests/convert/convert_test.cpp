@@ -197,7 +197,8 @@ TEST(Convert, TokenizerFilesTravelAlongAndStopTokensAreMerged) {
   c.config["eos_token_id"] = 1;
   const fs::path folder = c.save();
   spill(folder / "tokenizer.json",
-        R"({"model":{"vocab":{"a":0,"b":1}},"added_tokens":[{"content":"b"},{"content":"c"}]})");
+        R"({"model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":[]},
+            "added_tokens":[{"id":1,"content":"b"},{"id":2,"content":"c"}]})");
   spill(folder / "tokenizer_config.json", R"({"add_bos_token":true})");
   spill(folder / "generation_config.json", R"({"eos_token_id":[106,1]})");
   spill(folder / "chat_template.jinja", "{{ x }}");
