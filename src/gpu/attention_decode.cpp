@@ -61,8 +61,8 @@ Variant choose_attention_decode(const Capabilities& capabilities, const Attentio
            {"made_here", fused ? 1.0 : 0.0}}};
 }
 
-Variant choose_attention_merge(const Capabilities&, const AttentionShape& shape, uint32_t splits) {
-  return {{}, {{"threads", kMergeThreads}, {"merge_slots", splits * shape.heads}}};
+Variant choose_attention_merge(const Capabilities&) {
+  return {{}, {{"threads", kMergeThreads}}};
 }
 
 size_t record_attention_decode(Recording& recording, const std::string& step, const AttentionShape& shape,
@@ -121,7 +121,7 @@ size_t record_attention_merge(Recording& recording, const std::string& step, con
                               const BoundBuffer& state, const BoundBuffer& partials, const BoundBuffer& out,
                               uint32_t splits) {
   return recording.dispatch<wgsl::AttentionMerge>(
-      step, choose_attention_merge(recording.device().capabilities(), shape, splits),
+      step, choose_attention_merge(recording.device().capabilities()),
       {.heads = shape.heads, .head_dim = shape.head_dim, .splits = splits, .window = shape.window},
       {.state = state, .partials = partials, .out = out},
       {div_up(shape.heads * shape.head_dim, 4 * kMergeThreads), 1, 1});

@@ -20,7 +20,7 @@ uint64_t partial_bytes(const AttentionShape& shape, uint32_t splits);
 // heads.
 Variant choose_attention_decode(const Capabilities& capabilities, const AttentionShape& shape, uint32_t splits,
                                 bool fused);
-Variant choose_attention_merge(const Capabilities& capabilities, const AttentionShape& shape, uint32_t splits);
+Variant choose_attention_merge(const Capabilities& capabilities);
 
 struct AttentionDecodeBuffers {
   BoundBuffer state;     // DecodeState

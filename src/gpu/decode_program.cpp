@@ -25,9 +25,10 @@ bool DecodeProgram::possible(const GpuContext& context, const Sampling& sampling
   for (size_t g = 0; g < context.groups.size(); ++g) {
     const FusedGroup& group = context.groups[g];
     if (group.fusion == Fusion::kProjectNorm) {
-      const bool joint = group.glu >= 0 && context.weights.group(g).runs.size() != 1;  // gate and up must be joined
-      if (joint || (group.matmuls.size() > 1 && !is_qkv(group) && group.glu < 0)) return false;
-      for (const WeightRun& run : context.weights.group(g).runs) {
+      const std::vector<WeightRun>& runs = context.weights.group(g).runs;
+      const bool apart = group.glu >= 0 && (runs.size() != 1 || runs[0].weight.second);  // gate and up must be one
+      if (apart || (group.matmuls.size() > 1 && !is_qkv(group) && group.glu < 0)) return false;
+      for (const WeightRun& run : runs) {
         if (!can_project(capabilities, shape_of(run.weight))) return false;
       }
     } else if (group.fusion == Fusion::kMerge) {
@@ -84,7 +85,7 @@ void DecodeProgram::record_group(size_t index) {
     case Fusion::kProjectNorm: return project_norm(index);
     case Fusion::kAttention: return attention(group);
     case Fusion::kMerge: return merge(group);
-    case Fusion::kSingle: return single(c_.step(group.steps[0]));
+    case Fusion::kSingle: return single(c_.step(group.steps[0]), index > 0 && leaves_int8(index - 1));
   }
 }
 
@@ -112,6 +113,7 @@ void DecodeProgram::project_norm(size_t index) {
   finish.bias = weights.bias ? BoundBuffer(weights.bias) : BoundBuffer();
   if (group.glu >= 0) finish.activation = std::get<Glu>(c_.step(group.glu).op).activation;
   if (group.softcap >= 0) finish.softcap = std::get<SoftCap>(c_.step(group.softcap).op).cap;
+  finish.int8 = leaves_int8(index);
   const Buffer& y = is_qkv(group) ? qkv_ : value(c_.step(group.steps.back()).output);
   for (const WeightRun& run : weights.runs) {
     finish.first_row = run.first_row;
@@ -119,6 +121,18 @@ void DecodeProgram::project_norm(size_t index) {
     input.keep = false;  // one dispatch stores the residual; the others must not be bound to it, or they would wait
     input.r = spare_;
   }
+}
+
+bool DecodeProgram::leaves_int8(size_t index) const {
+  const FusedGroup& group = c_.groups[index];
+  if (group.glu < 0 || index + 1 == c_.groups.size() || c_.groups[index + 1].fusion != Fusion::kSingle) return false;
+  const Step& next = c_.step(c_.groups[index + 1].steps[0]);
+  const int result = c_.step(group.glu).output;
+  const Weight* down = std::holds_alternative<MatMul>(next.op) ? &c_.weights.matrix(next.weights[0].slot) : nullptr;
+  if (!down || next.inputs[0] != result || !can_project_stored(c_.device.capabilities(), shape_of(*down))) return false;
+  return std::count_if(c_.plan.steps.begin(), c_.plan.steps.end(), [&](const Step& step) {
+           return std::count(step.inputs.begin(), step.inputs.end(), result) > 0;
+         }) == 1;
 }
 
 void DecodeProgram::attention(const FusedGroup& group) {
@@ -143,7 +157,7 @@ void DecodeProgram::merge(const FusedGroup& group) {
                        {c_.caches[layer].shape, c_.state, partials_, splits_[layer]}, finish, value(step.output));
 }
 
-void DecodeProgram::single(const Step& step) {
+void DecodeProgram::single(const Step& step, bool stored) {
   const Weight& weight = c_.weights.matrix(step.weights[0].slot);
   if (const auto* embed = std::get_if<Embed>(&step.op)) {
     constexpr uint32_t kTokenInState = offsetof(DecodeState, token) / 4;
@@ -151,7 +165,9 @@ void DecodeProgram::single(const Step& step) {
   }
   Finish finish;
   if (step.weights.size() > 1) finish.bias = c_.weights.vector(step.weights[1].slot);
-  if (can_project(c_.device.capabilities(), shape_of(weight))) {
+  if (stored) {
+    record_project_stored(recording_, step.name, weight, value(step.inputs[0]), finish, value(step.output));
+  } else if (can_project(c_.device.capabilities(), shape_of(weight))) {
     record_project(recording_, step.name, weight, value(step.inputs[0]), finish, value(step.output));
   } else {
     const Variant variant = choose_matvec(c_.device.capabilities(), shape_of(weight));

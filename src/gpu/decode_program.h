@@ -26,8 +26,9 @@ class DecodeProgram {
   void project_norm(size_t index);
   void attention(const FusedGroup& group);
   void merge(const FusedGroup& group);
-  void single(const Step& step);
+  void single(const Step& step, bool stored);
   void choose(const BoundBuffer& logits);
+  bool leaves_int8(size_t index) const;  // the group's result, for the projection that follows and nobody else
   const Buffer& value(int v) const;
   const std::string& name(const FusedGroup& group) const;  // of its last step
 

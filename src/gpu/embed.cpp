@@ -26,8 +26,8 @@ void record_embed(Recording& recording, const std::string& step, const Weight& m
          .rows = static_cast<uint32_t>(part.rows),
          .scale = scale,
          .first_token = first_token},
-        {.tokens = tokens, .w = part.bound(matrix.stride), .w4 = part.bound(matrix.stride), .out = out},
-        linear_grid(div_up(count * pieces, kThreads), capabilities.limits));
+        {.tokens = tokens, .w2 = part.bound(matrix.stride), .w4 = part.bound(matrix.stride), .out = out},
+        linear_grid(div_up(count * pieces * 8, kThreads), capabilities.limits));
   }
 }
 

@@ -50,7 +50,12 @@ class GpuExecutor : public Executor {
     check_tokens(c_.config, std::span(&token, 1), position_, c_.context);
     prepare_decode(sampling);
     set_state(token, static_cast<uint32_t>(draw));
-    device_.submit(decode_->recording(), count);
+    // The GPU is at the first token while the others are encoded.
+    for (int done = 0; done < count;) {
+      const int now = std::min(std::max(1, done), count - done);
+      device_.submit(decode_->recording(), now);
+      done += now;
+    }
     position_ += count;
     return gpu::read<int32_t>(device_, decode_->out_tokens(), static_cast<size_t>(count));
   }

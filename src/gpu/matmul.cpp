@@ -59,7 +59,7 @@ void dispatch_float(Recording& recording, const std::string& step, const MatmulC
                                        .bias = p.bias.buffer ? 1u : 0u,
                                        .bias_first = u32(p.rows().first_row)},
                                       {.x = p.x.plain,
-                                       .w = p.rows().bound(p.weight.stride),
+                                       .w2 = p.rows().bound(p.weight.stride),
                                        .w4 = p.rows().bound(p.weight.stride),
                                        .bias = p.bias.buffer ? p.bias : p.x.plain,
                                        .out = p.out},

@@ -73,7 +73,7 @@ void record_matvec(Recording& recording, const std::string& step, const Variant&
                                       .out_width = static_cast<uint32_t>(weight.rows),
                                       .bias = bias.buffer ? 1u : 0u},
                                      {.x = x,
-                                      .w = part.bound(weight.stride),
+                                      .w2 = part.bound(weight.stride),
                                       .w4 = part.bound(weight.stride),
                                       .bias = bias.buffer ? bias : x,
                                       .y = y},

@@ -11,6 +11,7 @@ struct MatvecShape {
   DType dtype = DType::kF32;
   uint64_t rows = 0, cols = 0;  // of W
   bool exact = false;           // keep x in float even where int8 would be faster (see kernels/lib/matvec_x.int8.wgsl)
+  bool mixed = false;           // rows of Q6_K behind rows of Q4_K (Weight::second): for the projections of project.h
 };
 
 // Quantised weights meet x as int8, one scale for 32 elements, where the device has packed dot products and `exact`

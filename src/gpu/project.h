@@ -18,6 +18,7 @@ struct Finish {
   float softcap = 0;                     // 0: none
   std::optional<Activation> activation;  // W is gate over up (upload_joined): a(gate) · up is stored
   uint32_t first_row = 0;                // where in y the first row of W lands
+  bool int8 = false;                     // y is left as int8 (kernels/lib/project_out.int8.wgsl), for a stored x
 };
 
 // r = x (+ branch, or + its norm), kept for later; W · norm(r) is what this projection computes.
@@ -37,6 +38,10 @@ Variant choose_project(const Capabilities& capabilities, const MatvecShape& shap
 
 void record_project(Recording& recording, const std::string& step, const Weight& weight, const BoundBuffer& x,
                     const Finish& finish, const BoundBuffer& y);
+// x was left by a projection with Finish::int8.
+bool can_project_stored(const Capabilities& capabilities, const MatvecShape& shape);
+void record_project_stored(Recording& recording, const std::string& step, const Weight& weight, const BoundBuffer& x,
+                           const Finish& finish, const BoundBuffer& y);
 void record_project_norm(Recording& recording, const std::string& step, const Weight& weight, const ResidualNorm& input,
                          const Finish& finish, const BoundBuffer& y);
 

@@ -64,8 +64,11 @@ Weight upload_weight(Device& device, const Tensor& tensor, uint64_t most_part_by
 
 bool can_join(const Capabilities& capabilities, std::span<const Tensor* const> tensors) {
   uint64_t bytes = 0;
-  for (const Tensor* tensor : tensors) {
-    if (tensor->dtype != tensors[0]->dtype || tensor->cols() != tensors[0]->cols()) return false;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor* tensor = tensors[i];
+    const DType before = tensors[i == 0 ? 0 : i - 1]->dtype;
+    const bool follows = tensor->dtype == before || (before == DType::kQ4_K && tensor->dtype == DType::kQ6_K);
+    if (!follows || tensor->cols() != tensors[0]->cols()) return false;
     if (bytes % capabilities.limits.storage_alignment != 0) return false;
     bytes += describe(*tensor).bytes();
   }
@@ -76,6 +79,9 @@ JoinedWeight upload_joined(Device& device, std::span<const Tensor* const> tensor
   JoinedWeight joined{describe(*tensors[0]), {}};
   joined.all.rows = 0;
   for (const Tensor* tensor : tensors) {
+    if (tensor->dtype != joined.all.dtype && !joined.all.second) {
+      joined.all.second = Weight::Second{joined.all.rows, describe(*tensor).stride, joined.all.bytes()};
+    }
     joined.all.rows += tensor->rows();
     if (tensor != tensors[0]) joined.all.name += " + " + tensor->name;
   }

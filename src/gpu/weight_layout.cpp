@@ -36,36 +36,30 @@ void pack_q8_0(const uint8_t* row, uint8_t* out, size_t cols) {
 
 void pack_q4_k(const uint8_t* row, uint8_t* out, size_t cols) {
   const size_t pieces = pieces_of(cols), blocks = blocks_of(cols);
-  uint8_t* headers = out + pieces * 16;
+  uint8_t* factors = out + pieces * 16;
   for (size_t b = 0; b < blocks; ++b) {
     const uint8_t* block = row + b * 144;
-    uint32_t words[4] = {};
-    std::memcpy(&words[0], block, 4);
-    for (int j = 0; j < 8; ++j) {
-      const uint32_t scale = j < 4 ? block[4 + j] & 63u : (block[8 + j] & 15u) | (block[j] >> 6) << 4;
-      const uint32_t min = j < 4 ? block[8 + j] & 63u : (block[8 + j] >> 4) | (block[4 + j] >> 6) << 4;
-      words[1] |= (scale & 15u) << (4 * j);
-      words[2] |= (min & 15u) << (4 * j);
-      words[3] |= (scale >> 4) << (2 * j) | (min >> 4) << (16 + 2 * j);
-    }
-    std::memcpy(headers + b * 16, words, 16);
     for (size_t j = 0; j < 8 && b * 8 + j < pieces; ++j) {
+      const size_t p = b * 8 + j;
+      uint8_t* factor = factors + p * 4;
+      std::memcpy(factor, block + (p % 2) * 2, 2);  // d and dmin in turn
+      factor[2] = static_cast<uint8_t>(j < 4 ? block[4 + j] & 63 : (block[8 + j] & 15) | (block[j] >> 6) << 4);
+      factor[3] = static_cast<uint8_t>(j < 4 ? block[8 + j] & 63 : (block[8 + j] >> 4) | (block[4 + j] >> 6) << 4);
       uint8_t q[32];
       const uint8_t* bytes = block + 16 + 32 * (j / 2);
       for (int i = 0; i < 32; ++i) q[i] = j % 2 == 0 ? bytes[i] & 15 : bytes[i] >> 4;
-      pack_nibbles(q, out + (b * 8 + j) * 16);
+      pack_nibbles(q, out + p * 16);
     }
   }
+  if (pieces % 2 == 1) std::memcpy(factors + pieces * 4, row + (blocks - 1) * 144 + 2, 2);  // the last piece's dmin
 }
 
 void pack_q6_k(const uint8_t* row, uint8_t* out, size_t cols) {
   const size_t pieces = pieces_of(cols), blocks = blocks_of(cols);
   uint8_t* high = out + pieces * 16;
-  uint8_t* scales = high + pieces * 8;
-  uint8_t* factors = scales + pieces * 2;
+  uint8_t* factors = high + pieces * 8;
   for (size_t b = 0; b < blocks; ++b) {
     const uint8_t* block = row + b * 210;
-    std::memcpy(factors + b * 2, block + 208, 2);
     for (size_t j = 0; j < 8 && b * 8 + j < pieces; ++j) {
       const size_t p = b * 8 + j, half = j / 4, quarter = j % 4;  // 128 weights a half, 32 a quarter of it
       const uint8_t* ql = block + 64 * half + 32 * (quarter % 2);
@@ -80,7 +74,8 @@ void pack_q6_k(const uint8_t* row, uint8_t* out, size_t cols) {
         high[p * 8 + i] =
             static_cast<uint8_t>(q[i] >> 4 | (q[8 + i] >> 4) << 2 | (q[16 + i] >> 4) << 4 | (q[24 + i] >> 4) << 6);
       }
-      std::memcpy(scales + p * 2, block + 192 + 2 * j, 2);
+      std::memcpy(factors + p * 4, block + 192 + 2 * j, 2);
+      std::memcpy(factors + p * 4 + 2, block + 208, 2);
     }
   }
 }
@@ -117,15 +112,15 @@ std::string_view kernel_name(DType type) {
 }
 
 size_t packed_row_bytes(DType type, size_t cols) {
-  const size_t pieces = pieces_of(cols), blocks = blocks_of(cols);
+  const size_t pieces = pieces_of(cols);
   size_t bytes = 0;
   switch (type) {
     case DType::kF32: bytes = pieces * 128; break;
     case DType::kF16:
     case DType::kBF16: bytes = pieces * 64; break;
     case DType::kQ8_0: bytes = pieces * 34; break;
-    case DType::kQ4_K: bytes = pieces * 16 + blocks * 16; break;
-    case DType::kQ6_K: bytes = pieces * 26 + blocks * 2; break;
+    case DType::kQ4_K: bytes = pieces * 16 + (pieces + 1) / 2 * 8; break;
+    case DType::kQ6_K: bytes = pieces * 28; break;
     default: not_packable(type);
   }
   return (bytes + 15) / 16 * 16;

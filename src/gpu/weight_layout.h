@@ -1,16 +1,17 @@
 // How a weight matrix lies in GPU memory: row after row, every row cut into pieces of 32 consecutive weights, the parts
-// of a quantised block regrouped into planes so that a piece's quants are one aligned 16-byte load. No value changes
-// and a row never takes more than 15 bytes above its stored size; the unused tail of a last block is dropped.
+// of a quantised block regrouped into planes so that a piece is two or three aligned loads and its scales are bytes: on
+// a GPU the number of loads costs more than the few bytes that are stored twice. No value changes; the unused tail of a
+// last block is dropped.
 //
-// A row of P = ceil(cols / 32) pieces and B = ceil(cols / 256) blocks, planes in this order, each plane starting where
-// the one before ends, the row padded to 16 bytes:
+// A row of P = ceil(cols / 32) pieces, planes in this order, each plane starting where the one before ends, the row
+// padded to 16 bytes:
 //   F32    [P][32] f32             F16, BF16  [P][32] u16
 //   Q8_0   [P][32] i8,  [P] f16 scale
-//   Q4_K   [P][16] bytes: byte i holds weight i (low nibble) and 16 + i;  [B] header of four words:
-//          d | dmin << 16;  low 4 bits of the 8 scales;  of the 8 mins;  high 2 bits of the scales, of the mins << 16
-//   Q6_K   [P][16] bytes of low nibbles as Q4_K;  [P][8] bytes: byte i holds the high 2 bits of weights i, 8 + i, 16 +
-//   i,
-//          24 + i;  [P][2] i8 scales, of weights 0…15 and 16…31;  [B] f16 d
+//   Q4_K   [P][16] bytes: byte i holds weight i (low nibble) and 16 + i;
+//          [⌈P / 2⌉] two words for two pieces: d | scale << 16 | min << 24 of the first, dmin | scale << 16 | min << 24
+//          of the second, which is of the same block
+//   Q6_K   [P][16] bytes of low nibbles as Q4_K;  [P][8] bytes: byte i holds the high 2 bits of weights i, 8 + i,
+//          16 + i, 24 + i;  [P] i8 scale of weights 0…15, i8 scale of 16…31, f16 d
 // Padding holds zeros, but kernels rely on x being zero past `cols`, not on that.
 // kernels/lib/weights.<type>.wgsl reads these layouts.
 #pragma once

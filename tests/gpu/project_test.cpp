@@ -103,6 +103,45 @@ TEST(Project, NormsAndAddsTheResidualOnTheWay) {
   }
 }
 
+TEST(Project, GoesThroughRowsOfTwoTypesInOneDispatch) {
+  DOPPLER_NEED_DEVICE(device);
+  constexpr size_t kCols = 1152;
+  const RandomMatrix q(DType::kQ4_K, 48, kCols, 11), k(DType::kQ4_K, 16, kCols, 12), v(DType::kQ6_K, 33, kCols, 13);
+  const Tensor* tensors[] = {&q.tensor, &k.tensor, &v.tensor};
+  ASSERT_TRUE(can_join(device.capabilities(), tensors));
+  const JoinedWeight joined = upload_joined(device, tensors);
+  ASSERT_TRUE(joined.all.second);
+  CaseRandom random(14);
+  const std::vector<float> x = random.floats(kCols, -2, 2), norms = random.floats(kCols, -0.5, 0.5);
+  const Buffer y = device.create_buffer("y", 97 * 4), r = device.create_buffer("r", kCols * 4);
+  Recording recording(device, "project");
+  record_project_norm(recording, "project", joined.all,
+                      {.x = upload_floats(device, "x", x),
+                       .branch = {},
+                       .norms = upload_floats(device, "norms", norms),
+                       .branch_norm = false,
+                       .r = r,
+                       .eps = 1e-6f,
+                       .offset = 1},
+                      {}, y);
+  EXPECT_EQ(recording.dispatches(), 1u);
+  device.submit(recording);
+  const std::vector<double> expected = normed({x.begin(), x.end()}, norms, 0, 1e-6, 1);
+  const std::vector<float> got = read<float>(device, y, 97);
+  expect_product(q, expected, {got.begin(), got.begin() + 48}, "q");
+  expect_product(k, expected, {got.begin() + 48, got.begin() + 64}, "k");
+  expect_product(v, expected, {got.begin() + 64, got.end()}, "v");
+}
+
+TEST(Project, RefusesToJoinWhatNoKernelCanRead) {
+  DOPPLER_NEED_DEVICE(device);
+  const RandomMatrix q(DType::kQ4_K, 16, 256, 1), k(DType::kQ6_K, 16, 256, 2), v(DType::kQ8_0, 16, 256, 3);
+  const Tensor* downwards[] = {&k.tensor, &q.tensor};
+  const Tensor* others[] = {&q.tensor, &v.tensor};
+  EXPECT_FALSE(can_join(device.capabilities(), downwards));
+  EXPECT_FALSE(can_join(device.capabilities(), others));
+}
+
 TEST(Project, FinishesWithBiasSoftcapAndPlace) {
   DOPPLER_NEED_DEVICE(device);
   const RandomMatrix matrix(DType::kF32, 40, 64, 7);
@@ -149,6 +188,35 @@ TEST(Project, FusesGateAndUp) {
         ASSERT_NEAR(got[static_cast<size_t>(r)], a * up, 1e-4 * (1 + std::abs(a * up))) << rows << " row " << r;
       }
     }
+  }
+}
+
+TEST(Project, LeavesResultsAsInt8ForTheNext) {
+  DOPPLER_NEED_DEVICE(device);
+  if (!device.capabilities().int8_dot) GTEST_SKIP() << "no packed integer products here";
+  for (const auto& [width, cols] : {std::pair<int64_t, int64_t>{32, 64}, {96, 160}, {1120, 1152}}) {
+    const RandomMatrix first(DType::kQ4_K, 2 * width, cols, 21), second(DType::kQ6_K, 40, width, 22);
+    const Weight gate_up = upload_weight(device, first.tensor), down = upload_weight(device, second.tensor);
+    ASSERT_TRUE(can_project_stored(device.capabilities(), {DType::kQ6_K, 40, static_cast<uint64_t>(width)}));
+    CaseRandom random(23);
+    const Buffer x = upload_floats(device, "x", random.floats(static_cast<size_t>(cols), -2, 2)),
+                 norms = upload_floats(device, "norms", random.floats(static_cast<size_t>(cols), -0.5, 0.5)),
+                 r = device.create_buffer("r", static_cast<uint64_t>(cols) * 4),
+                 plain = device.create_buffer("plain", static_cast<uint64_t>(width) * 4),
+                 stored = device.create_buffer("stored", static_cast<uint64_t>(width) * 4),
+                 y = device.create_buffer("y", 40 * 4);
+    Recording recording(device, "project");
+    for (const bool int8 : {false, true}) {
+      record_project_norm(
+          recording, "gate and up", gate_up,
+          {.x = x, .branch = {}, .norms = norms, .branch_norm = false, .r = r, .eps = 1e-6f, .offset = 1},
+          {.bias = {}, .softcap = 0, .activation = Activation::kGeluTanh, .first_row = 0, .int8 = int8},
+          int8 ? stored : plain);
+    }
+    record_project_stored(recording, "down", down, stored, {}, y);
+    device.submit(recording);
+    const std::vector<float> between = read<float>(device, plain, static_cast<size_t>(width));
+    expect_product(second, {between.begin(), between.end()}, read<float>(device, y, 40), fmt::format("{}", width));
   }
 }
 

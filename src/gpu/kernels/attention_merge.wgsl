@@ -19,8 +19,7 @@ struct Params {
 
 @compute @workgroup_size(threads)
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-  let merge = merge_of(params.heads, params.head_dim, params.splits, params.window);
-  merge_factors(merge, thread, threads);
+  let merge = Merge(params.heads, params.head_dim, params.splits, params.window);
   let i = id.x * threads + thread;
   if (i < params.heads * params.head_dim / 4u) {
     out[i] = merged(merge, i);

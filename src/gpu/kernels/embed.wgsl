@@ -1,5 +1,5 @@
 // out[t] = row tokens[t] of the embedding matrix · scale. The matrix may be split by rows: this dispatch writes the
-// tokens whose row lies in its part. One thread a piece of 32 weights.
+// tokens whose row lies in its part. One thread a quad of four weights: neighbours write neighbouring places.
 // use: index
 // use: bytes
 // use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k
@@ -19,15 +19,20 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> tokens: array<u32>;
-@group(0) @binding(2) var<storage, read> w: array<u32>;
+@group(0) @binding(2) var<storage, read> w2: array<vec2<u32>>;
 @group(0) @binding(3) var<storage, read> w4: array<vec4<u32>>;  // the same buffer
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
 
-fn store(at: u32, end: u32, v: vec4<f32>) {
-  for (var k = 0u; k < 4u; k++) {
-    if (at + k < end) {
-      out[at + k] = v[k] * params.scale;
-    }
+fn quad_of(piece: Piece, i: u32) -> vec4<f32> {
+  switch i {
+    case 0u: { return piece.a; }
+    case 1u: { return piece.b; }
+    case 2u: { return piece.c; }
+    case 3u: { return piece.d; }
+    case 4u: { return piece.e; }
+    case 5u: { return piece.f; }
+    case 6u: { return piece.g; }
+    default: { return piece.h; }
   }
 }
 
@@ -35,8 +40,9 @@ fn store(at: u32, end: u32, v: vec4<f32>) {
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,
         @builtin(local_invocation_index) lane: u32) {
   let item = workgroup_index(id, count) * threads + lane;
-  let token = item / params.pieces;
-  let piece = item % params.pieces;
+  let quads = params.pieces * 8u;
+  let token = item / quads;
+  let piece = item % quads / 8u;
   if (token >= params.tokens) {
     return;
   }
@@ -44,15 +50,11 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   if (row >= params.rows) {
     return;
   }
-  let v = raw_values(load_raw(row * params.stride, piece, params.pieces), piece);
-  let at = token * params.width + piece * 32u;
-  let end = (token + 1u) * params.width;
-  store(at, end, v.a);
-  store(at + 4u, end, v.b);
-  store(at + 8u, end, v.c);
-  store(at + 12u, end, v.d);
-  store(at + 16u, end, v.e);
-  store(at + 20u, end, v.f);
-  store(at + 24u, end, v.g);
-  store(at + 28u, end, v.h);
+  let v = quad_of(raw_values(load_raw(row * params.stride, piece, params.pieces), piece), item % 8u) * params.scale;
+  let at = item % quads * 4u;
+  for (var k = 0u; k < 4u; k++) {
+    if (at + k < params.width) {
+      out[token * params.width + at + k] = v[k];
+    }
+  }
 }

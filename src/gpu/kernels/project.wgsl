@@ -1,9 +1,11 @@
 // y = W · x (+ bias) for one token: a decode projection that takes x as it is. See lib/project.wgsl.
 // use: index
 // use: bytes
-// use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k
+// use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k | q4_k_q6_k
 // use: x = float | int8 | int8_wide
-// use: int_dots = none | q8_0 | q4_k | q6_k
+// use: int_dots = none | q8_0 | q4_k | q6_k | q4_k_q6_k
+// use: team_sum = plain | subgroup
+// use: project_out = plain
 // use: project
 
 struct Params {
@@ -14,26 +16,39 @@ struct Params {
   first_row: u32,
   bias: u32,
   softcap: f32,
+  second_row: u32,     // rows from here on lie elsewhere (lib/project.wgsl)
+  second_at: u32,
+  second_stride: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;  // cols is a multiple of 4
-@group(0) @binding(2) var<storage, read> w: array<u32>;
+@group(0) @binding(2) var<storage, read> w2: array<vec2<u32>>;
 @group(0) @binding(3) var<storage, read> w4: array<vec4<u32>>;  // the same buffer
 @group(0) @binding(4) var<storage, read> bias: array<f32>;
-@group(0) @binding(5) var<storage, read_write> y: array<f32>;
+@group(0) @binding(5) var<storage, read_write> y: array<u32>;
+
+const kTogether = 8u;
+override turns: u32 = 1;  // quads a thread: ⌈8 · pieces / threads⌉
+var<private> kept: array<vec4<f32>, kTogether>;
 
 @compute @workgroup_size(lanes * groups)
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,
         @builtin(local_invocation_index) thread: u32) {
-  let first = workgroup_index(id, count) * groups * rows;
+  let first = workgroup_index(id, count) * groups * rows * bands;
   prefetch(first, thread);
-  for (var quad = thread; quad < most_pieces * 8u; quad += lanes * groups) {
-    var v = vec4<f32>(0.0);
-    if (quad * 4u < params.cols) {
-      v = x[quad];
+  // Eight quads are on their way together: one after the other, their waits would add up.
+  for (var base = 0u; base < turns; base += kTogether) {
+    for (var t = 0u; t < min(kTogether, turns); t++) {
+      let quad = thread + (base + t) * lanes * groups;
+      kept[t] = select(vec4<f32>(0.0), x[min(quad, params.cols / 4u - 1u)], quad * 4u < params.cols);
     }
-    x_put(quad, v);
+    for (var t = 0u; t < min(kTogether, turns); t++) {
+      let quad = thread + (base + t) * lanes * groups;
+      if (quad < most_pieces * 8u) {
+        x_put(quad, kept[t]);
+      }
+    }
   }
   finish_x(thread);
   project(first, thread);

@@ -5,9 +5,11 @@
 // use: state
 // use: splits
 // use: merge_partials
-// use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k
+// use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k | q4_k_q6_k
 // use: x = float | int8 | int8_wide
-// use: int_dots = none | q8_0 | q4_k | q6_k
+// use: int_dots = none | q8_0 | q4_k | q6_k | q4_k_q6_k
+// use: team_sum = plain | subgroup
+// use: project_out = plain
 // use: project
 
 struct Params {
@@ -18,6 +20,9 @@ struct Params {
   first_row: u32,
   bias: u32,
   softcap: f32,
+  second_row: u32,     // rows from here on lie elsewhere (lib/project.wgsl)
+  second_at: u32,
+  second_stride: u32,
   heads: u32,
   head_dim: u32,
   splits: u32,
@@ -27,18 +32,17 @@ struct Params {
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> state: State;
 @group(0) @binding(2) var<storage, read> partials: array<vec4<f32>>;
-@group(0) @binding(3) var<storage, read> w: array<u32>;
+@group(0) @binding(3) var<storage, read> w2: array<vec2<u32>>;
 @group(0) @binding(4) var<storage, read> w4: array<vec4<u32>>;  // the same buffer
 @group(0) @binding(5) var<storage, read> bias: array<f32>;
-@group(0) @binding(6) var<storage, read_write> y: array<f32>;
+@group(0) @binding(6) var<storage, read_write> y: array<u32>;
 
 @compute @workgroup_size(lanes * groups)
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,
         @builtin(local_invocation_index) thread: u32) {
-  let first = workgroup_index(id, count) * groups * rows;
+  let first = workgroup_index(id, count) * groups * rows * bands;
   prefetch(first, thread);
-  let merge = merge_of(params.heads, params.head_dim, params.splits, params.window);
-  merge_factors(merge, thread, lanes * groups);
+  let merge = Merge(params.heads, params.head_dim, params.splits, params.window);
   for (var quad = thread; quad < most_pieces * 8u; quad += lanes * groups) {
     var v = vec4<f32>(0.0);
     if (quad * 4u < params.cols) {

@@ -3,9 +3,11 @@
 // cache); the first one also stores r for the next block. See lib/project.wgsl.
 // use: index
 // use: bytes
-// use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k
+// use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k | q4_k_q6_k
 // use: x = float | int8 | int8_wide
-// use: int_dots = none | q8_0 | q4_k | q6_k
+// use: int_dots = none | q8_0 | q4_k | q6_k | q4_k_q6_k
+// use: team_sum = plain | subgroup
+// use: project_out = plain | int8
 // use: project
 // use: group_sum = plain | subgroup
 
@@ -17,6 +19,9 @@ struct Params {
   first_row: u32,
   bias: u32,
   softcap: f32,
+  second_row: u32,     // rows from here on lie elsewhere (lib/project.wgsl)
+  second_at: u32,
+  second_stride: u32,
   eps: f32,
   offset: f32,
   branch: u32,  // 0: r = x; 1: x + branch; 2: x + norm(branch)
@@ -27,10 +32,10 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;  // cols is a multiple of 4
 @group(0) @binding(2) var<storage, read> branch: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read> norms: array<vec4<f32>>;  // the weights of the norm of r, then of branch
-@group(0) @binding(4) var<storage, read> w: array<u32>;
+@group(0) @binding(4) var<storage, read> w2: array<vec2<u32>>;
 @group(0) @binding(5) var<storage, read> w4: array<vec4<u32>>;  // the same buffer
 @group(0) @binding(6) var<storage, read> bias: array<f32>;
-@group(0) @binding(7) var<storage, read_write> y: array<f32>;
+@group(0) @binding(7) var<storage, read_write> y: array<u32>;
 @group(0) @binding(8) var<storage, read_write> r: array<vec4<f32>>;
 
 const kMostTurns = 8u;
@@ -46,7 +51,7 @@ var<private> kept_branch_norms: array<vec4<f32>, kMostTurns>;
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,
         @builtin(local_invocation_index) thread: u32) {
   let index = workgroup_index(id, count);
-  let first = index * groups * rows;
+  let first = index * groups * rows * bands;
   let quads = params.cols / 4u;
   prefetch(first, thread);
 
@@ -77,7 +82,9 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     for (var t = 0u; t < turns; t++) {
       own += dot(kept_branch[t], kept_branch[t]);
     }
-    let factor = inverseSqrt(group_sum(own, thread, 0u) / f32(params.cols) + params.eps);
+    group_sum_put(own, thread, 0u);
+    workgroupBarrier();
+    let factor = inverseSqrt(group_sum_get(thread, 0u) / f32(params.cols) + params.eps);
     for (var t = 0u; t < turns; t++) {
       kept_branch[t] *= factor * (vec4<f32>(params.offset) + kept_branch_norms[t]);
     }
@@ -91,14 +98,16 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
       r[q] = kept_quads[t];
     }
   }
-  let inverse = inverseSqrt(group_sum(own, thread, 1u) / f32(params.cols) + params.eps);
+  // The norm's factor is the same for all columns: it waits for its sum while the product is made without it.
+  group_sum_put(own, thread, 1u);
   for (var t = 0u; t < turns; t++) {
     let q = thread + t * lanes * groups;
     if (q < most_pieces * 8u) {
       // Past the end of x the quads are zero, so is their norm's product.
-      x_put(q, kept_quads[t] * inverse * (vec4<f32>(params.offset) + kept_norms[t]));
+      x_put(q, kept_quads[t] * (vec4<f32>(params.offset) + kept_norms[t]));
     }
   }
   finish_x(thread);
+  result_scale = inverseSqrt(group_sum_get(thread, 1u) / f32(params.cols) + params.eps);
   project(first, thread);
 }

@@ -1,11 +1,12 @@
 // Q4_K as bytes 0…15: weight = d · scale · q − dmin · min. See weight_layout.h. row: number of the row's first vec4<u32>.
 struct Raw {
   q: vec4<u32>,
-  header: vec4<u32>,
+  pair: vec2<u32>,  // the factors of this piece and of a neighbour
 }
 
 fn load_raw(second: bool, row: u32, piece: u32) -> Raw {
-  return Raw(weight_quad(second, row + piece), weight_quad(second, row + params.pieces + piece / 8u));
+  let pairs = weight_quad(second, row + params.pieces + piece / 4u);
+  return Raw(weight_quad(second, row + piece), select(pairs.xy, pairs.zw, (piece & 2u) == 2u));
 }
 fn raw_low(raw: Raw) -> vec4<u32> {
   return raw.q & vec4<u32>(0x0f0f0f0fu);
@@ -15,10 +16,9 @@ fn raw_high(raw: Raw) -> vec4<u32> {
 }
 // (d · scale, −dmin · min)
 fn raw_factors(raw: Raw, piece: u32) -> vec2<f32> {
-  let j = piece & 7u;
-  let scale = ((raw.header.y >> (4u * j)) & 15u) | (((raw.header.w >> (2u * j)) & 3u) << 4u);
-  let low = ((raw.header.z >> (4u * j)) & 15u) | (((raw.header.w >> (16u + 2u * j)) & 3u) << 4u);
-  return unpack2x16float(raw.header.x) * vec2<f32>(f32(scale), -f32(low));
+  let own = select(raw.pair.x, raw.pair.y, (piece & 1u) == 1u);
+  return vec2<f32>(unpack2x16float(raw.pair.x).x, unpack2x16float(raw.pair.y).x) *
+         vec2<f32>(f32((own >> 16u) & 255u), -f32(own >> 24u));
 }
 
 fn add_products(sums: vec4<f32>, r: Rows, x: Token) -> vec4<f32> {

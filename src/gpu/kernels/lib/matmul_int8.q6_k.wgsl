@@ -3,8 +3,7 @@
 struct Raw {
   low: vec4<u32>,
   high: vec2<u32>,
-  scales: u32,
-  d: u32,
+  factors: u32,  // two signed bytes, f16 d
 }
 
 fn word(second: bool, row: u32, i: u32) -> u32 {
@@ -12,11 +11,8 @@ fn word(second: bool, row: u32, i: u32) -> u32 {
 }
 fn load_raw(second: bool, row: u32, piece: u32) -> Raw {
   let high = weight_quad(second, row + params.pieces + piece / 2u);
-  // Planes of 16-bit values behind 24 bytes a piece: the pieces' scales, then the blocks' d.
-  let plane = params.pieces * 6u;
-  let block = params.pieces + piece / 8u;
   return Raw(weight_quad(second, row + piece), select(high.xy, high.zw, (piece & 1u) == 1u),
-             word(second, row, plane + piece / 2u), word(second, row, plane + block / 2u));
+             word(second, row, params.pieces * 6u + piece));
 }
 // q − 32 without a borrow between bytes.
 fn six_bits(low: vec4<u32>, high: vec4<u32>) -> vec4<u32> {
@@ -31,10 +27,8 @@ fn raw_high(raw: Raw) -> vec4<u32> {
 }
 // d · scale of the first 16 weights and of the last.
 fn raw_factors(raw: Raw, piece: u32) -> vec2<f32> {
-  let pair = bitcast<i32>(raw.scales << (16u * (1u - (piece & 1u))));  // in the upper half
-  let d = unpack2x16float(raw.d);
-  let scales = vec2<f32>(f32((pair << 8u) >> 24u), f32(pair >> 24u));
-  return select(d.x, d.y, ((params.pieces + piece / 8u) & 1u) == 1u) * scales;
+  let scales = bitcast<vec2<i32>>(vec2<u32>(raw.factors << 24u, raw.factors << 16u)) >> vec2<u32>(24u);
+  return unpack2x16float(raw.factors).y * vec2<f32>(scales);
 }
 
 fn add_products(sums: vec4<f32>, r: Rows, x: Token) -> vec4<f32> {

@@ -7,15 +7,15 @@ struct X {
   low: vec4<u32>,   // 16 signed bytes
   high: vec4<u32>,
   scale: f32,
-  low_sum: f32,     // scale · Σ of the bytes
-  high_sum: f32,
+  low_sum: i32,     // Σ of the bytes
+  high_sum: i32,
 }
 alias Held = X;
 
 const kOnes = 0x01010101u;
 
-fn x_dot4(w: vec4<u32>, v: vec4<u32>) -> f32 {
-  return f32((dot4I8Packed(w.x, v.x) + dot4I8Packed(w.y, v.y)) + (dot4I8Packed(w.z, v.z) + dot4I8Packed(w.w, v.w)));
+fn x_dot4(w: vec4<u32>, v: vec4<u32>) -> i32 {
+  return (dot4I8Packed(w.x, v.x) + dot4I8Packed(w.y, v.y)) + (dot4I8Packed(w.z, v.z) + dot4I8Packed(w.w, v.w));
 }
 fn highest(v: vec4<f32>) -> f32 {
   return max(max(v.x, v.y), max(v.z, v.w));
@@ -31,7 +31,7 @@ fn hold(v: Piece) -> Held {
   let low = vec4<u32>(to_bytes(v.a * inverse), to_bytes(v.b * inverse), to_bytes(v.c * inverse), to_bytes(v.d * inverse));
   let high = vec4<u32>(to_bytes(v.e * inverse), to_bytes(v.f * inverse), to_bytes(v.g * inverse), to_bytes(v.h * inverse));
   let ones = vec4<u32>(kOnes);
-  return X(low, high, scale, scale * x_dot4(low, ones), scale * x_dot4(high, ones));
+  return X(low, high, scale, x_dot4(low, ones), x_dot4(high, ones));
 }
 fn held_dot(raw: Raw, piece: u32, x: Held) -> f32 {
   return raw_int_dot(raw, piece, x);

@@ -1,47 +1,85 @@
 // The heart of every decode projection: W · x for one token, x already in workgroup memory. A kernel that uses this
-// declares bindings w, w4 (the same packed rows as words and as vec4), bias and y, and puts into Params:
-//   cols, pieces (= the constant most_pieces), stride (vec4<u32> from row to row), rows (of this part of W), first_row (of this part, in y), bias (0, 1),
-//   softcap (0: none)
+// declares bindings w2, w4 (the same packed rows in twos and fours of words), bias and y, and puts into Params:
+//   cols, pieces (= the constant most_pieces), stride (vec4<u32> from row to row), rows (of this part of W),
+//   first_row (of this part, in y), bias (0, 1), softcap (0: none),
+//   second_row (rows from here on are of a second matrix), second_at (its first vec4<u32>), second_stride
 // Its main() calls prefetch(), then fills x with x_put(), then finish_x(), then project().
 //
-// A thread owns one piece of 32 columns and goes down `rows` rows with it; `lanes` threads cover a row, `groups` teams
-// work on different rows. The weights of the first rows are on their way from memory while x is made ready. Partial sums
-// meet in workgroup memory, so no subgroup is needed and the order of the sum is fixed.
-override lanes: u32 = 32;   // threads along a row
-override groups: u32 = 1;   // teams of lanes
-override rows: u32 = 1;     // rows a thread: 1, 2 or a multiple of 4
-override split: u32 = 1;    // threads that add up one row's partial sums
+// A team of `lanes` neighbouring threads covers a row: thread i owns the pieces i, i + lanes, … of 32 columns. A step is
+// four pieces a thread: of `rows` neighbouring rows, 4 / rows pieces each. The weights of two steps are on their way
+// from memory while x is made ready, and two steps ahead from then on. A team's sums meet in team_sum().
+override lanes: u32 = 4;    // threads of a team, a power of two, at least 4
+override groups: u32 = 1;   // teams of a workgroup
+override rows: u32 = 1;     // 1, 2 or 4 rows a team at a time
+override bands: u32 = 1;     // how many times
+override steps: u32 = 1;    // a band: ⌈pieces / (lanes · 4 / rows)⌉
 override glu: u32 = 0;      // 0: store; 1: gelu_tanh, 2: silu of row r times row r + half, stored as row r
 
-var<workgroup> partial: array<f32, lanes * groups * rows>;  // [row][lane]
-var<workgroup> sums: array<f32, split * groups * rows>;     // [row][part]
-
-var<private> raw0: Raw;
-var<private> raw1: Raw;
-var<private> raw2: Raw;
-var<private> raw3: Raw;
+struct Four {
+  a: Raw,
+  b: Raw,
+  c: Raw,
+  d: Raw,
+}
+var<private> even: Four;
+var<private> odd: Four;
+var<private> result_scale: f32 = 1.0;  // of all sums, before the bias
 
 // Rows past the end read the last row again; nothing is stored for them. With an activation, W is gate over up and
-// their rows are gone through in turn, so that both sums of an output meet in one workgroup.
+// their rows are gone through in turn, so that both sums of an output meet in one thread.
 fn row_at(row: u32) -> u32 {
   let r = min(row, params.rows - 1u);
   if (glu > 0u) {
     return (r / 2u + (r & 1u) * (params.rows / 2u)) * params.stride;
   }
+  if (r >= params.second_row) {
+    return params.second_at + (r - params.second_row) * params.second_stride;
+  }
   return r * params.stride;
 }
-fn fetch(row: u32, piece: u32) {
-  raw0 = load_raw(row_at(row), piece, params.pieces);
-  if (rows > 1u) {
-    raw1 = load_raw(row_at(row + groups), piece, params.pieces);
+fn band_row(band: u32, first: u32, thread: u32) -> u32 {
+  return first + (band * groups + thread / lanes) * rows;
+}
+// The piece of place k (0 … 3) of a step.
+fn place_piece(step: u32, k: u32, thread: u32) -> u32 {
+  return (step * (4u / rows) + k / rows) * lanes + thread % lanes;
+}
+// Is there anything at place k, for any thread?
+fn is_place(step: u32, k: u32) -> bool {
+  return (step * (4u / rows) + k / rows) * lanes < most_pieces;
+}
+fn fetch_place(band: u32, step: u32, k: u32, first: u32, thread: u32) -> Raw {
+  if (!is_place(step, k)) {
+    return Raw();
   }
-  if (rows > 2u) {
-    raw2 = load_raw(row_at(row + 2u * groups), piece, params.pieces);
-    raw3 = load_raw(row_at(row + 3u * groups), piece, params.pieces);
-  }
+  let piece = min(place_piece(step, k, thread), params.pieces - 1u);
+  return load_raw(row_at(band_row(band, first, thread) + k % rows), piece, params.pieces);
+}
+// turn: of all steps of all bands.
+fn fetch(turn: u32, first: u32, thread: u32) -> Four {
+  let band = turn / steps;
+  let step = turn % steps;
+  return Four(fetch_place(band, step, 0u, first, thread), fetch_place(band, step, 1u, first, thread),
+              fetch_place(band, step, 2u, first, thread), fetch_place(band, step, 3u, first, thread));
 }
 fn prefetch(first: u32, thread: u32) {
-  fetch(first + thread / lanes, min(thread % lanes, params.pieces - 1u));
+  even = fetch(0u, first, thread);
+  if (bands * steps > 1u) {
+    odd = fetch(1u, first, thread);
+  }
+}
+
+fn place_dot(raw: Raw, step: u32, k: u32, thread: u32) -> f32 {
+  if (!is_place(step, k)) {
+    return 0.0;
+  }
+  let piece = place_piece(step, k, thread);
+  let there = min(piece, params.pieces - 1u);
+  return select(0.0, x_dot(raw, there, x_piece(there)), piece < params.pieces);
+}
+fn step_dots(four: Four, step: u32, thread: u32) -> vec4<f32> {
+  return vec4<f32>(place_dot(four.a, step, 0u, thread), place_dot(four.b, step, 1u, thread),
+                   place_dot(four.c, step, 2u, thread), place_dot(four.d, step, 3u, thread));
 }
 
 fn activation(gate: f32) -> f32 {
@@ -53,69 +91,60 @@ fn activation(gate: f32) -> f32 {
   return gate / (1.0 + exp(-gate));
 }
 
-fn row_sum(i: u32) -> f32 {
-  var sum = 0.0;
-  for (var j = 0u; j < split; j++) {
-    sum += sums[i * split + j];
+// sums: of the places, this thread's share. Thread i of the team stores row i of the band.
+fn finish_band(band: u32, sums: vec4<f32>, first: u32, thread: u32) {
+  var own = sums;
+  if (rows == 1u) {
+    own = vec4<f32>((sums.x + sums.y) + (sums.z + sums.w), 0.0, 0.0, 0.0);
+  } else if (rows == 2u) {
+    own = vec4<f32>(sums.xy + sums.zw, 0.0, 0.0);
   }
-  return sum;
+  let total = team_sum(own, thread) * result_scale;
+  let lane = thread % lanes;
+  let row = band_row(band, first, thread);
+  if (glu > 0u) {
+    if (lane < rows / 2u && row + 2u * lane < params.rows) {
+      let pair = select(total.xy, total.zw, lane == 1u);
+      put_result(params.first_row + row / 2u + lane, activation(pair.x) * pair.y);
+    }
+    return;
+  }
+  if (lane < rows && row + lane < params.rows) {
+    let at = params.first_row + row + lane;
+    let pair = select(total.xy, total.zw, lane >= 2u);
+    var sum = select(pair.x, pair.y, (lane & 1u) == 1u);
+    if (params.bias == 1u) {
+      sum += bias[at];
+    }
+    if (params.softcap > 0.0) {
+      sum = params.softcap * tanh(clamp(sum / params.softcap, -20.0, 20.0));
+    }
+    put_result(at, sum);
+  }
 }
 
 // first: the workgroup's first row.
 fn project(first: u32, thread: u32) {
-  let lane = thread % lanes;
-  let group = thread / lanes;
-  for (var i = 0u; i < rows; i++) {
-    partial[(i * groups + group) * lanes + lane] = 0.0;
-  }
-  for (var piece = lane; piece < most_pieces; piece += lanes) {
-    let x = x_piece(piece);
-    for (var i = 0u; i < rows; i += 4u) {
-      let row = first + i * groups + group;
-      if (piece != lane || i != 0u) {
-        fetch(row, piece);
+  var sums = vec4<f32>(0.0);
+  for (var turn = 0u; turn < bands * steps; turn += 2u) {
+    sums += step_dots(even, turn % steps, thread);
+    if (turn + 2u < bands * steps) {
+      even = fetch(turn + 2u, first, thread);
+    }
+    if ((turn + 1u) % steps == 0u) {
+      finish_band(turn / steps, sums, first, thread);
+      sums = vec4<f32>(0.0);
+    }
+    if (turn + 1u < bands * steps) {
+      sums += step_dots(odd, (turn + 1u) % steps, thread);
+      if (turn + 3u < bands * steps) {
+        odd = fetch(turn + 3u, first, thread);
       }
-      let at = (i * groups + group) * lanes + lane;
-      partial[at] += x_dot(raw0, piece, x);
-      if (rows > 1u) {
-        partial[at + groups * lanes] += x_dot(raw1, piece, x);
-      }
-      if (rows > 2u) {
-        partial[at + 2u * groups * lanes] += x_dot(raw2, piece, x);
-        partial[at + 3u * groups * lanes] += x_dot(raw3, piece, x);
+      if ((turn + 2u) % steps == 0u) {
+        finish_band((turn + 1u) / steps, sums, first, thread);
+        sums = vec4<f32>(0.0);
       }
     }
   }
-  workgroupBarrier();
-
-  let kept = groups * rows;  // rows of this workgroup
-  for (var i = thread; i < kept * split; i += lanes * groups) {
-    var sum = 0.0;
-    for (var j = i % split; j < lanes; j += split) {
-      sum += partial[i / split * lanes + j];
-    }
-    sums[i] = sum;
-  }
-  workgroupBarrier();
-  if (glu > 0u) {
-    for (var i = thread * 2u; i + 1u < kept; i += lanes * groups * 2u) {
-      if (first + i < params.rows) {
-        y[params.first_row + (first + i) / 2u] = activation(row_sum(i)) * row_sum(i + 1u);
-      }
-    }
-    return;
-  }
-  for (var i = thread; i < kept; i += lanes * groups) {
-    if (first + i < params.rows) {
-      let at = params.first_row + first + i;
-      var sum = row_sum(i);
-      if (params.bias == 1u) {
-        sum += bias[at];
-      }
-      if (params.softcap > 0.0) {
-        sum = params.softcap * tanh(clamp(sum / params.softcap, -20.0, 20.0));
-      }
-      y[at] = sum;
-    }
-  }
+  finish_results(first, thread);
 }

@@ -3,17 +3,12 @@
 struct Raw {
   low: vec4<u32>,
   high: vec2<u32>,
-  scales: u32,  // two signed bytes
-  d: f32,
+  factors: u32,  // two signed bytes, f16 d
 }
 
 fn load_raw(row: u32, piece: u32, pieces: u32) -> Raw {
-  let high = row * 4u + pieces * 4u + piece * 2u;
-  // The 16-bit planes start at a word: 24 bytes a piece precede them. The last plane may start at a half word.
-  let scales = w[row * 4u + pieces * 6u + piece / 2u] >> (16u * (piece & 1u));
-  let half = pieces + piece / 8u;
-  let d = unpack2x16float(w[row * 4u + pieces * 6u + half / 2u]);
-  return Raw(w4[row + piece], vec2<u32>(w[high], w[high + 1u]), scales, select(d.x, d.y, (half & 1u) == 1u));
+  let pair = w2[row * 2u + pieces * 3u + piece / 2u];
+  return Raw(w4[row + piece], w2[(row + pieces) * 2u + piece], select(pair.x, pair.y, (piece & 1u) == 1u));
 }
 fn six_bits(low: u32, high: u32, shift: u32) -> vec4<f32> {
   return unsigned_bytes((low & 0x0f0f0f0fu) | (((high >> shift) & 0x03030303u) << 4u));
@@ -26,7 +21,7 @@ fn quants(raw: Raw) -> Piece {
                six_bits(l.w >> 4u, h.y, 6u));
 }
 fn factors(raw: Raw) -> vec2<f32> {
-  return raw.d * signed_bytes(raw.scales).xy;
+  return unpack2x16float(raw.factors).y * signed_bytes(raw.factors).xy;
 }
 fn raw_dot(raw: Raw, piece: u32, x: Piece, x_low: f32, x_high: f32) -> f32 {
   let q = quants(raw);

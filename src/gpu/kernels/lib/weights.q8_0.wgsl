@@ -7,7 +7,8 @@ struct Raw {
 
 fn load_raw(row: u32, piece: u32, pieces: u32) -> Raw {
   let i = row + piece * 2u;
-  let scales = unpack2x16float(w[row * 4u + pieces * 8u + piece / 2u]);
+  let pairs = w2[row * 2u + pieces * 4u + piece / 4u];
+  let scales = unpack2x16float(select(pairs.x, pairs.y, (piece & 2u) == 2u));
   return Raw(w4[i], w4[i + 1u], select(scales.x, scales.y, (piece & 1u) == 1u));
 }
 fn quants(raw: Raw) -> Piece {

@@ -5,7 +5,8 @@ requires packed_4x8_integer_dot_product;
 override most_pieces: u32 = 64;
 var<workgroup> x_quads: array<vec4<f32>, 8u * most_pieces>;  // [quad][piece], as it came
 var<workgroup> x_words: array<vec4<u32>, 2u * most_pieces>;  // [half][piece]: 16 elements each
-var<workgroup> x_scales: array<vec4<f32>, most_pieces>;      // scale, scale · Σ first half, scale · Σ last half
+var<workgroup> x_scale: array<f32, most_pieces>;
+var<workgroup> x_sums: array<vec2<i32>, most_pieces>;        // Σ of the first half, of the last
 
 fn x_put(quad: u32, v: vec4<f32>) {
   x_quads[(quad & 7u) * most_pieces + (quad >> 3u)] = v;
@@ -19,8 +20,8 @@ fn x_highest(q: vec4<f32>) -> f32 {
   return max(max(m.x, m.y), max(m.z, m.w));
 }
 const kOnes = 0x01010101u;
-fn x_words_sum(v: vec4<u32>) -> f32 {
-  return f32((dot4I8Packed(v.x, kOnes) + dot4I8Packed(v.y, kOnes)) + (dot4I8Packed(v.z, kOnes) + dot4I8Packed(v.w, kOnes)));
+fn x_words_sum(v: vec4<u32>) -> i32 {
+  return (dot4I8Packed(v.x, kOnes) + dot4I8Packed(v.y, kOnes)) + (dot4I8Packed(v.z, kOnes) + dot4I8Packed(v.w, kOnes));
 }
 
 fn finish_x(thread: u32) {
@@ -38,7 +39,8 @@ fn finish_x(thread: u32) {
                          x_word(x_quads[6u * most_pieces + p], inverse), x_word(x_quads[7u * most_pieces + p], inverse));
     x_words[p] = low;
     x_words[most_pieces + p] = high;
-    x_scales[p] = vec4<f32>(scale, scale * x_words_sum(low), scale * x_words_sum(high), 0.0);
+    x_scale[p] = scale;
+    x_sums[p] = vec2<i32>(x_words_sum(low), x_words_sum(high));
   }
   workgroupBarrier();
 }
@@ -47,15 +49,14 @@ struct X {
   low: vec4<u32>,
   high: vec4<u32>,
   scale: f32,
-  low_sum: f32,
-  high_sum: f32,
+  low_sum: i32,
+  high_sum: i32,
 }
 fn x_piece(p: u32) -> X {
-  let s = x_scales[p];
-  return X(x_words[p], x_words[most_pieces + p], s.x, s.y, s.z);
+  return X(x_words[p], x_words[most_pieces + p], x_scale[p], x_sums[p].x, x_sums[p].y);
 }
-fn x_dot4(w: vec4<u32>, v: vec4<u32>) -> f32 {
-  return f32((dot4I8Packed(w.x, v.x) + dot4I8Packed(w.y, v.y)) + (dot4I8Packed(w.z, v.z) + dot4I8Packed(w.w, v.w)));
+fn x_dot4(w: vec4<u32>, v: vec4<u32>) -> i32 {
+  return (dot4I8Packed(w.x, v.x) + dot4I8Packed(w.y, v.y)) + (dot4I8Packed(w.z, v.z) + dot4I8Packed(w.w, v.w));
 }
 fn x_dot(raw: Raw, piece: u32, x: X) -> f32 {
   return raw_int_dot(raw, piece, x);

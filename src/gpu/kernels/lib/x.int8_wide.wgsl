@@ -7,7 +7,7 @@ diagnostic(off, subgroup_uniformity);
 override most_pieces: u32 = 64;
 var<workgroup> x_words: array<vec4<u32>, 2u * most_pieces>;  // [half][piece]: 16 elements each
 var<workgroup> x_scale: array<f32, most_pieces>;
-var<workgroup> x_sums: array<f32, 2u * most_pieces>;         // [half][piece]: scale · Σ
+var<workgroup> x_sums: array<i32, 2u * most_pieces>;         // [half][piece]
 
 const kOnes = 0x01010101u;
 
@@ -27,7 +27,7 @@ fn x_put(quad: u32, v: vec4<f32>) {
   let half = (quad >> 2u) & 1u;
   x_words[half * most_pieces + piece][quad & 3u] = word;
   if ((quad & 3u) == 0u) {
-    x_sums[half * most_pieces + piece] = scale * f32(sum);
+    x_sums[half * most_pieces + piece] = sum;
   }
   if ((quad & 7u) == 0u) {
     x_scale[piece] = scale;
@@ -41,14 +41,14 @@ struct X {
   low: vec4<u32>,
   high: vec4<u32>,
   scale: f32,
-  low_sum: f32,
-  high_sum: f32,
+  low_sum: i32,
+  high_sum: i32,
 }
 fn x_piece(p: u32) -> X {
   return X(x_words[p], x_words[most_pieces + p], x_scale[p], x_sums[p], x_sums[most_pieces + p]);
 }
-fn x_dot4(w: vec4<u32>, v: vec4<u32>) -> f32 {
-  return f32((dot4I8Packed(w.x, v.x) + dot4I8Packed(w.y, v.y)) + (dot4I8Packed(w.z, v.z) + dot4I8Packed(w.w, v.w)));
+fn x_dot4(w: vec4<u32>, v: vec4<u32>) -> i32 {
+  return (dot4I8Packed(w.x, v.x) + dot4I8Packed(w.y, v.y)) + (dot4I8Packed(w.z, v.z) + dot4I8Packed(w.w, v.w));
 }
 fn x_dot(raw: Raw, piece: u32, x: X) -> f32 {
   return raw_int_dot(raw, piece, x);
