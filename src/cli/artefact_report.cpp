@@ -1,19 +1,11 @@
 #include "cli/artefact_report.h"
 
 #include <fmt/format.h>
-#include <signal.h>
-
-#include <atomic>
 
 #include "base/progress.h"
 
 namespace doppler {
 namespace {
-
-std::atomic<bool> interrupted{false};
-struct sigaction old_int, old_term;
-
-void on_interrupt(int) { interrupted = true; }
 
 std::string class_name(QuantClass quant) { return quant == QuantClass::kKeep ? "kept" : std::string(name_of(quant)); }
 
@@ -55,20 +47,5 @@ Json to_json(const ArtefactReport& report, bool errors) {
   return {{"weights", report.weights}, {"bytes", report.bytes},         {"shards", report.shards},
           {"seconds", report.seconds}, {"classes", std::move(classes)}, {"notes", report.notes}};
 }
-
-InterruptFlag::InterruptFlag() {
-  interrupted = false;
-  struct sigaction action {};
-  action.sa_handler = on_interrupt;
-  ::sigaction(SIGINT, &action, &old_int);
-  ::sigaction(SIGTERM, &action, &old_term);
-}
-
-InterruptFlag::~InterruptFlag() {
-  ::sigaction(SIGINT, &old_int, nullptr);
-  ::sigaction(SIGTERM, &old_term, nullptr);
-}
-
-bool InterruptFlag::raised() const { return interrupted; }
 
 }  // namespace doppler

@@ -1,4 +1,4 @@
-// What convert and synth say at the end, and the way Ctrl-C reaches them.
+// What convert and synth say at the end.
 #pragma once
 
 #include <string>
@@ -13,15 +13,5 @@ std::string to_table(const ArtefactReport& report, bool errors);
 Json to_json(const ArtefactReport& report, bool errors);
 
 std::string megabytes(uint64_t bytes);  // "15.1 MB"
-
-// While it lives, Ctrl-C and a polite kill only raise a flag, so that unfinished files are removed before the end.
-class InterruptFlag {
- public:
-  InterruptFlag();
-  ~InterruptFlag();
-  InterruptFlag(const InterruptFlag&) = delete;
-  InterruptFlag& operator=(const InterruptFlag&) = delete;
-  bool raised() const;
-};
 
 }  // namespace doppler

@@ -6,6 +6,7 @@
 
 #include "base/progress.h"
 #include "cli/artefact_report.h"
+#include "cli/interrupt.h"
 #include "cli/verbs.h"
 
 namespace doppler {
@@ -23,7 +24,7 @@ void run(Arguments& arguments) {
   if (!arguments.quant.empty()) options.recipe = recipe_named(arguments.quant);
   options.family_file = arguments.family;
   options.ignored_keys = {arguments.ignored_keys.begin(), arguments.ignored_keys.end()};
-  InterruptFlag interrupt;
+  const InterruptFlag interrupt({SIGINT, SIGTERM});
   options.cancelled = [&] { return interrupt.raised(); };
   ArtefactReport report;
   {

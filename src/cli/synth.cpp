@@ -7,6 +7,7 @@
 
 #include "base/progress.h"
 #include "cli/artefact_report.h"
+#include "cli/interrupt.h"
 #include "cli/verbs.h"
 
 namespace doppler {
@@ -22,7 +23,7 @@ void run(Arguments& arguments) {
   SynthOptions& options = arguments.options;
   options.recipe = recipe_named(arguments.quant);
   const Preset preset = preset_named(arguments.architecture);
-  InterruptFlag interrupt;
+  const InterruptFlag interrupt({SIGINT, SIGTERM});
   options.cancelled = [&] { return interrupt.raised(); };
   ArtefactReport report;
   {

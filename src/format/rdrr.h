@@ -121,7 +121,6 @@ class RdrrReader {
   const RdrrTensorEntry* find_slot(std::string_view slot) const;
   Tensor tensor(const RdrrTensorEntry& entry) const;  // an entry of this reader
 
-  uint64_t mapped_bytes() const;
   uint64_t copied_bytes() const;  // of tensors whose spans could not be mapped side by side, or not aligned
 
   // The artefact's faults, as sentences: structure, missing or wrongly sized shards, and with `hashes` every shard's

@@ -182,7 +182,6 @@ Tensor RdrrReader::tensor(const RdrrTensorEntry& entry) const {
   return {entry.name, entry.dtype, entry.shape, {bytes, entry.size}};
 }
 
-uint64_t RdrrReader::mapped_bytes() const { return mapping_->size; }
 uint64_t RdrrReader::copied_bytes() const { return mapping_->copied; }
 
 std::vector<std::string> RdrrReader::verify(const fs::path& path, bool hashes,
