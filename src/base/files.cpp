@@ -10,14 +10,54 @@
 
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <map>
+#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/mapped_pages.h"
 
 namespace doppler {
 namespace fs = std::filesystem;
 namespace {
+
+// The mappings of all live MappedFiles.
+class Mappings {
+ public:
+  void add(const std::byte* data, size_t size) {
+    const std::lock_guard lock(mutex_);
+    size_of_[data] = size;
+  }
+  void remove(const std::byte* data) {
+    const std::lock_guard lock(mutex_);
+    size_of_.erase(data);
+  }
+  bool hold(std::span<const std::byte> part) {
+    const std::lock_guard lock(mutex_);
+    auto next = size_of_.upper_bound(part.data());
+    if (next == size_of_.begin()) return false;
+    const auto& [data, size] = *std::prev(next);
+    return part.data() + part.size() <= data + size;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<const std::byte*, size_t> size_of_;
+};
+
+Mappings& mappings() {
+  static Mappings all;
+  return all;
+}
+
+void drop_pages(std::span<const std::byte> part) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = (reinterpret_cast<uintptr_t>(part.data()) + page - 1) / page * page;
+  const auto end = reinterpret_cast<uintptr_t>(part.data() + part.size()) / page * page;
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
 
 [[noreturn]] void fail_io(const char* what, const fs::path& path, int error_number) {
   std::string todo;
@@ -171,12 +211,15 @@ MappedFile::MappedFile(const fs::path& path) {
       fail_io("the file cannot be mapped into memory", path, error_number);
     }
     data_ = static_cast<const std::byte*>(address);
+    mappings().add(data_, size_);
   }
   ::close(fd);
 }
 
 MappedFile::~MappedFile() {
-  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (!data_) return;
+  mappings().remove(data_);
+  ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
@@ -189,10 +232,11 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 void MappedFile::release(std::span<const std::byte> part) const {
-  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = (reinterpret_cast<uintptr_t>(part.data()) + page - 1) / page * page;
-  const auto end = reinterpret_cast<uintptr_t>(part.data() + part.size()) / page * page;
-  if (data_ && begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  if (data_) drop_pages(part);
+}
+
+void drop_mapped_pages(std::span<const std::byte> part) {
+  if (!part.empty() && mappings().hold(part)) drop_pages(part);
 }
 
 Sha256::Sha256() : context_(EVP_MD_CTX_new()) {

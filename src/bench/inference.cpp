@@ -9,6 +9,7 @@
 #include "bench/prompt.h"
 #include "bench/statistics.h"
 #include "engine/backend.h"
+#include "engine/decode_pace.h"
 #include "engine/machine.h"
 #include "model/cost.h"
 
@@ -52,6 +53,7 @@ InferenceResult bench_inference(const std::filesystem::path& path, const Inferen
   result.artefact_bytes = model.artefact_bytes;
 
   const std::vector<int32_t> prompt = random_prompt(workload.prompt_tokens, model.config.vocab);
+  DecodePace pace(workload.decode_batch);
   for (int run = -1; run < workload.runs; ++run) {  // run −1 warms up and is not counted
     progress(run < 0 ? "warming up" : fmt::format("run {} of {}", run + 1, workload.runs));
     executor->reset();
@@ -60,12 +62,14 @@ InferenceResult bench_inference(const std::filesystem::path& path, const Inferen
     const double first = ms_since(start);
     std::vector<double> times;
     while (static_cast<int>(times.size()) < workload.tokens) {
-      const int wanted = std::min(workload.decode_batch, workload.tokens - static_cast<int>(times.size()));
+      const int wanted = std::min(pace.batch(), workload.tokens - static_cast<int>(times.size()));
       const auto token_start = Clock::now();
       std::vector<int32_t> chosen = executor->decode(token, wanted, {}, 0);
       if (chosen.empty()) chosen.push_back(argmax(executor->forward(std::span(&token, 1), Logits::kLast)));
       token = chosen.back();
-      times.insert(times.end(), chosen.size(), ms_since(token_start) / static_cast<double>(chosen.size()));
+      const double took = ms_since(token_start);
+      pace.took(static_cast<int>(chosen.size()), took);
+      times.insert(times.end(), chosen.size(), took / static_cast<double>(chosen.size()));
     }
     if (run < 0) continue;
     double total = 0;

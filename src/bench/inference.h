@@ -18,7 +18,7 @@ struct InferenceWorkload {
   int context = 0;       // 0: what the workload needs
   int threads = 0;       // 0: all cores
   int device = -1;       // which GPU
-  int decode_batch = 8;  // tokens a GPU chooses in one go
+  int decode_batch = 0;  // tokens a GPU chooses in one go; 0: as engine/decode_pace.h says
   std::string backend = "auto";
 };
 
@@ -49,6 +49,9 @@ struct TokenProfile {
   int dispatches = 0;
   double busy_ns = 0;  // inside dispatches
   double span_ns = 0;  // from the first to the last; the gaps are wider than in an unmeasured run
+  double gpu_ns = 0;   // a token among others, with no clock between: what it really takes the GPU
+  double encode_ns = 0, submit_ns = 0, read_ns = 0;  // the host's part of a token
+  int batch = 0;                                     // tokens a submit, for these
   Json to_json() const;
   std::string to_table() const;
 };

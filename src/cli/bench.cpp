@@ -53,9 +53,10 @@ void add_bench(CLI::App& app) {
       ->check(CLI::Range(1, 1024));
   inference->add_option("--backend", arguments->workload.backend, "auto, webgpu, cpu or ref")->capture_default_str();
   inference->add_option("--device", arguments->workload.device, "Which GPU, as doppler devices counts them");
-  inference->add_option("--decode-batch", arguments->workload.decode_batch, "Tokens a GPU chooses in one go")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
+  inference
+      ->add_option("--decode-batch", arguments->workload.decode_batch,
+                   "Tokens a GPU chooses in one go (default: as many as take a twentieth of a second)")
+      ->check(CLI::Range(1, 64));
   inference->add_flag("--profile", arguments->profile, "Print where a decoded token's time goes on the GPU, by step");
   inference->add_flag("--json", arguments->json, "Print one JSON object");
   inference->footer("Example:\n  doppler synth gemma-3-1b /tmp/1b && doppler bench inference /tmp/1b");

@@ -27,7 +27,7 @@ void run_kernels(const KernelsArguments& arguments) {
     fmt::print("{}; a copy moves {:.0f} GB/s\n", device.info().name, peak);
     fmt::print("{:<32} {:>10} {:>9} {:>7} {:>10}  {}\n", "kernel", "time", "GB/s", "of copy", "GFLOP/s", "variant");
   }
-  for (const gpu::KernelCase& c : gpu::kernel_cases()) {
+  for (const gpu::KernelCase& c : gpu::kernel_cases(device.capabilities())) {
     const std::string name = c.op + " " + c.name;
     if (!c.measure || name.find(arguments.filter) == std::string::npos) continue;
     const gpu::MeasureResult r = gpu::measure_case(device, c);

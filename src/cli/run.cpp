@@ -28,7 +28,7 @@ struct Arguments {
   std::vector<std::string> stop_texts;
   Sampling sampling;
   bool raw = false, chat = false, json = false;
-  int max_tokens = 512, context = 0, threads = 0, device = -1, decode_batch = 8;
+  int max_tokens = 512, context = 0, threads = 0, device = -1, decode_batch = 0;
   // Which options were given: an option left alone takes the model's recommendation, or a random seed.
   const CLI::Option *top_k = nullptr, *top_p = nullptr, *min_p = nullptr, *repeat_penalty = nullptr, *seed = nullptr,
                     *prompt_given = nullptr, *prompt_file_given = nullptr, *prompt_ids_given = nullptr;
@@ -278,9 +278,9 @@ void add_run(CLI::App& app) {
   verb->add_option("--threads", a->threads, "Threads (default: one a core)")->check(CLI::Range(1, 1024));
   verb->add_option("--backend", a->backend, "auto, webgpu, cpu or ref")->capture_default_str();
   verb->add_option("--device", a->device, "Which GPU, as doppler devices counts them");
-  verb->add_option("--decode-batch", a->decode_batch, "Tokens a GPU chooses in one go")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
+  verb->add_option("--decode-batch", a->decode_batch,
+                   "Tokens a GPU chooses in one go (default: as many as take a twentieth of a second)")
+      ->check(CLI::Range(1, 64));
   verb->add_flag("--json", a->json, "Print one JSON object when done");
   verb->footer(
       "Examples:\n  doppler run \"Tell me a story about a brave cat.\"\n"

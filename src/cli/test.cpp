@@ -25,7 +25,7 @@ void run_correctness(const CorrectnessArguments& arguments) {
   int passed = 0, failed = 0;
   double worst = 0;
   if (!arguments.json) fmt::print("{} ({})\n", device.info().name, device.info().type);
-  for (const gpu::KernelCase& c : gpu::kernel_cases()) {
+  for (const gpu::KernelCase& c : gpu::kernel_cases(device.capabilities())) {
     const std::string name = c.op + " " + c.name;
     if (c.measure || name.find(arguments.filter) == std::string::npos) continue;
     const gpu::CheckResult r = gpu::check_case(device, c);

@@ -58,11 +58,13 @@ std::span<const float> Session::prefill(std::span<const int32_t> prompt, const O
   return logits;
 }
 
-int32_t Session::next(int32_t token, int wanted, const GenerateOptions& options, Sampler& sampler,
+int32_t Session::next(int32_t token, int wanted, const GenerateOptions& options, DecodePace& pace, Sampler& sampler,
                       std::span<const int32_t> text, uint64_t draw) {
   if (ahead_.empty()) {
+    const auto start = Clock::now();
     const std::vector<int32_t> chosen =
-        executor_->decode(token, std::min(wanted, options.decode_batch), options.sampling, draw);
+        executor_->decode(token, std::min(wanted, pace.batch()), options.sampling, draw);
+    pace.took(static_cast<int>(chosen.size()), ms_since(start));
     ahead_.assign(chosen.begin(), chosen.end());
   }
   held_.push_back(token);
@@ -88,6 +90,7 @@ Generation Session::generate(std::span<const int32_t> prompt, const GenerateOpti
   const auto start = Clock::now();
   Generation result;
   Sampler sampler(options.sampling);
+  DecodePace pace(options.decode_batch);
   StopMatcher stops(options.stop_texts);
   std::optional<StreamDecoder> decoder;
   if (tokenizer_) decoder.emplace(*tokenizer_, /*skip_special=*/true);
@@ -123,7 +126,7 @@ Generation Session::generate(std::span<const int32_t> prompt, const GenerateOpti
       result.stop_reason = StopReason::kContextFull;
       break;
     }
-    token = next(token, options.max_tokens - static_cast<int>(result.token_ids.size()), options, sampler, text,
+    token = next(token, options.max_tokens - static_cast<int>(result.token_ids.size()), options, pace, sampler, text,
                  result.token_ids.size());
     ++result.timing.decoded;
   }

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/decode_pace.h"
 #include "engine/sampler.h"
 #include "model/executor.h"
 #include "text/tokenizer.h"
@@ -24,7 +25,7 @@ struct GenerateOptions {
   Sampling sampling = {};
   std::vector<std::string> stop_texts = {};  // generation ends before any of these appears
   std::vector<int32_t> end_ids = {};         // generation ends at any of these, which are not part of the answer
-  int decode_batch = 8;                      // tokens that a backend may choose by itself before we look
+  int decode_batch = 0;                      // tokens that a backend may choose by itself; 0: see DecodePace
 };
 
 struct Timing {
@@ -64,7 +65,7 @@ class Session {
   void forget();
   void drop_ahead();  // takes back the tokens the backend ran that nobody wanted
   // The token after `token`: from the backend's own choices where it makes them, else sampled here.
-  int32_t next(int32_t token, int wanted, const GenerateOptions& options, Sampler& sampler,
+  int32_t next(int32_t token, int wanted, const GenerateOptions& options, DecodePace& pace, Sampler& sampler,
                std::span<const int32_t> text, uint64_t draw);
 
   std::unique_ptr<Executor> executor_;

@@ -33,6 +33,7 @@ struct DeviceState {
   uint64_t staging_bytes = 0;
   uint64_t queued_write_bytes = 0;  // since the last wait()
   uint64_t allocated_bytes = 0;
+  HostTimes host_times;
 
   ~DeviceState();
   void check(const std::string& where);                   // fails if the device is lost or an error was noted

@@ -91,6 +91,11 @@ struct StepTime {
   double begin_ns = 0, end_ns = 0;  // on the GPU's clock, counted from the first step's begin
 };
 
+// What submits have cost the host so far.
+struct HostTimes {
+  double encode_ns = 0, submit_ns = 0;
+};
+
 struct DeviceOptions {
   int adapter = -1;        // index into list_adapters(); -1: the first
   bool unchecked = false;  // no bounds checks in kernels, no zeroing of workgroup memory. For proven kernels only.
@@ -102,6 +107,9 @@ std::vector<AdapterInfo> list_adapters();
 
 // Is there a WebGPU implementation with at least one adapter? If not, *why says what is missing.
 bool webgpu_available(std::string* why);
+
+// Bytes in live buffers of all devices of this process.
+uint64_t live_buffer_bytes();
 
 class Device {
  public:
@@ -147,6 +155,8 @@ class Device {
 
   // Until everything submitted so far is done.
   void wait();
+
+  HostTimes host_times() const;
 
   // Bytes in live buffers of this device.
   uint64_t allocated_bytes() const;

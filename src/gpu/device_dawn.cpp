@@ -8,6 +8,7 @@
 
 namespace doppler::gpu {
 namespace {
+std::atomic<uint64_t> live_bytes = 0;  // of live_buffer_bytes()
 
 constexpr uint64_t kMostQueuedBytes = 32u << 20;  // of writes that wait in host memory
 
@@ -135,6 +136,7 @@ BufferState::~BufferState() {
   while (mapping && !mapped) device->api->InstanceProcessEvents(dawn_instance());
   device->api->BufferRelease(buffer);
   device->allocated_bytes -= bytes;
+  live_bytes -= bytes;
 }
 
 KernelState::~KernelState() {
@@ -151,6 +153,8 @@ const std::string& Buffer::label() const { return state_->label; }
 const KernelSource& Kernel::source() const { return *state_->source; }
 const std::string& Kernel::variant() const { return state_->variant; }
 const AdapterInfo& Device::info() const { return state_->info; }
+uint64_t live_buffer_bytes() { return live_bytes; }
+
 uint64_t Device::allocated_bytes() const { return state_->allocated_bytes; }
 
 ErrorScope::ErrorScope(DeviceState& state) : state_(state) {
@@ -199,6 +203,7 @@ Buffer Device::create_buffer(std::string label, uint64_t bytes, BufferUse use) {
   buffer->buffer = state_->api->DeviceCreateBuffer(state_->device, &descriptor);
   buffer->bytes = bytes;
   state_->allocated_bytes += bytes;
+  live_bytes += bytes;
   scope.finish(fmt::format("buffer {} of {} bytes", buffer->label, bytes));
   return Buffer(std::move(buffer));
 }

@@ -1,6 +1,7 @@
 #include "gpu/gpu_executor.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/error.h"
 #include "gpu/decode_program.h"
@@ -13,7 +14,8 @@ using namespace gpu;
 
 constexpr int kBlock = 512;                        // tokens of a prefill block
 constexpr uint64_t kAllLogitsBytes = 64ull << 20;  // logits of every token of a block, at most
-constexpr size_t kMostPrograms = 8;                // recordings of block sizes kept
+constexpr int kProfiledTokens = 16;
+constexpr size_t kMostPrograms = 8;  // recordings of block sizes kept
 
 class GpuExecutor : public Executor {
  public:
@@ -60,17 +62,32 @@ class GpuExecutor : public Executor {
     return gpu::read<int32_t>(device_, decode_->out_tokens(), static_cast<size_t>(count));
   }
 
-  std::vector<ProfiledStep> profile(int32_t token) override {
+  DecodeProfile profile(int32_t token) override {
     if (!device_.capabilities().timestamps || !DecodeProgram::possible(c_, {})) return {};
     check_tokens(c_.config, std::span(&token, 1), position_, c_.context);
     prepare_decode({});
+    DecodeProfile profile;
+    profile.batch = std::min(kProfiledTokens, c_.context - position_);
     set_state(token, 0);
-    std::vector<ProfiledStep> steps;
+    profile.gpu_ns = device_.time_ns(decode_->recording(), profile.batch) / profile.batch;
+    set_state(token, 0);
+    device_.wait();
+    const HostTimes before = device_.host_times();
+    device_.submit(decode_->recording(), profile.batch);
+    const HostTimes after = device_.host_times();
+    device_.wait();
+    const auto start = std::chrono::steady_clock::now();
+    gpu::read<int32_t>(device_, decode_->out_tokens(), static_cast<size_t>(profile.batch));
+    const std::chrono::duration<double, std::nano> read = std::chrono::steady_clock::now() - start;
+    profile.encode_ns = (after.encode_ns - before.encode_ns) / profile.batch;
+    profile.submit_ns = (after.submit_ns - before.submit_ns) / profile.batch;
+    profile.read_ns = read.count() / profile.batch;
+    set_state(token, 0);
     for (StepTime& time : device_.profile(decode_->recording())) {
-      steps.push_back({std::move(time.step), time.begin_ns, time.end_ns});
+      profile.dispatches.push_back({std::move(time.step), time.begin_ns, time.end_ns});
     }
     ++position_;
-    return steps;
+    return profile;
   }
 
   // A ring has room for a block beside its window, so the last tokens' slots still hold what they replaced.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "gpu/dawn_state.h"
@@ -194,12 +195,19 @@ void require_timestamps(const Device& device) {
 }  // namespace
 
 void Device::submit(Recording& recording, int times) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
   recording.flush_params();
   Encoding encoding(*state_, recording.label());
   for (int i = 0; i < times; ++i) encoding.add(recording, nullptr, false);
+  const auto encoded = Clock::now();
   encoding.submit();
   state_->check(recording.label());
+  state_->host_times.encode_ns += std::chrono::duration<double, std::nano>(encoded - start).count();
+  state_->host_times.submit_ns += std::chrono::duration<double, std::nano>(Clock::now() - encoded).count();
 }
+
+HostTimes Device::host_times() const { return state_->host_times; }
 
 std::vector<StepTime> Device::profile(Recording& recording) {
   require_timestamps(*this);

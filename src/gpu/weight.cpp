@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/mapped_pages.h"
 #include "format/decode.h"
 
 namespace doppler::gpu {
@@ -35,6 +36,7 @@ void upload_rows(Device& device, const Tensor& tensor, int64_t first, size_t str
     }
     device.write(part.buffer, part.offset + static_cast<uint64_t>(done) * stride,
                  std::span(packed).first(static_cast<size_t>(now) * stride));
+    drop_mapped_pages({tensor.row(first + done), static_cast<size_t>(now) * tensor.stride()});  // the GPU has them now
   }
 }
 

@@ -14,10 +14,16 @@
 
 namespace doppler {
 
-// Device time of one dispatch of a decoded token.
-struct ProfiledStep {
-  std::string name;  // of the step, the last of them where several are fused
-  double begin_ns = 0, end_ns = 0;
+// Where the time of a decoded token goes.
+struct DecodeProfile {
+  struct Dispatch {
+    std::string step;  // its name, the last of them where several are fused
+    double begin_ns = 0, end_ns = 0;
+  };
+  std::vector<Dispatch> dispatches;                  // of one token, with a clock around each
+  double gpu_ns = 0;                                 // a token among others, with no clock between
+  double encode_ns = 0, submit_ns = 0, read_ns = 0;  // on the host, a token
+  int batch = 0;                                     // tokens a submit, for these
 };
 
 enum class Logits : uint8_t { kNone, kLast, kAll };
@@ -54,8 +60,8 @@ class Executor {
   // then the caller samples from forward().
   virtual std::vector<int32_t> decode(int32_t token, int count, const Sampling& sampling, uint64_t draw);
 
-  // Runs one more token with a clock around every dispatch. Empty where the backend has no such clock.
-  virtual std::vector<ProfiledStep> profile(int32_t token);
+  // Runs `token` a few times over, and the context goes on by one. Empty where the backend has no such clock.
+  virtual DecodeProfile profile(int32_t token);
 
   // Forgets the tokens from `position` on; only as many as the last decode() ran.
   virtual void rewind(int position);

@@ -7,8 +7,10 @@
 #include "engine/backend.h"
 #include "engine/perplexity.h"
 #include "engine/session.h"
+#include "gpu/device.h"
 #include "support/reference.h"
 #include "support/scratch.h"
+#include "support/software_gpu.h"
 
 namespace doppler {
 namespace {
@@ -36,6 +38,15 @@ Json prompts() {
 
 Session session(const LoadedModel& model, const char* backend = "cpu") {
   return Session(make_executor(model, backend, {.context = 1024}), &*model.tokenizer, 1024);
+}
+
+// Why not to run hundreds of tokens on this machine's GPU; empty: do. Software takes a second a token.
+std::string no_time_for_gpu() {
+  testing::choose_gpu_driver();
+  std::string why;
+  if (!gpu::webgpu_available(&why)) return "no GPU: " + why;
+  if (std::getenv("DOPPLER_TEST_MODELS") || gpu::list_adapters()[0].type != "CPU") return "";
+  return "software is slow; ./test --models runs this";
 }
 
 class Shipped : public ::testing::Test {
@@ -130,14 +141,37 @@ TEST_F(Shipped, CanBeInterrupted) {
   EXPECT_EQ(generation.token_ids.size(), 5u);
 }
 
-TEST_F(Original, SaysTheEightTextsOfTheReference) {
+// The same texts whoever computes them, whether the GPU chooses one token at a time or many.
+void say_the_eight_texts(const LoadedModel& model, const char* backend, int decode_batch) {
+  Session chat = session(model, backend);
   for (const Json& prompt : prompts()) {
-    Session chat = session(*model_);
     const auto ids = prompt["prompt_ids"].get<std::vector<int32_t>>();
-    EXPECT_EQ(model_->tokenizer->encode(prompt["prompt"].get<std::string>(), true), ids);
+    EXPECT_EQ(model.tokenizer->encode(prompt["prompt"].get<std::string>(), true), ids);
     GenerateOptions options{.max_tokens = static_cast<int>(prompt["greedy_ids"].size()),
-                            .end_ids = model_->config.eos_ids};
-    EXPECT_EQ(chat.generate(ids, options).text, prompt["text"].get<std::string>());
+                            .end_ids = model.config.eos_ids,
+                            .decode_batch = decode_batch};
+    EXPECT_EQ(chat.generate(ids, options).text, prompt["text"].get<std::string>()) << backend;
+  }
+}
+
+TEST_F(Original, SaysTheEightTextsOfTheReference) { say_the_eight_texts(*model_, "cpu", 0); }
+
+TEST_F(Original, SaysTheEightTextsOnAGpu) {
+  if (const std::string why = no_time_for_gpu(); !why.empty()) GTEST_SKIP() << why;
+  say_the_eight_texts(*model_, "webgpu", 8);
+}
+
+TEST_F(Shipped, ManyTokensASubmitAreTheSameTokens) {
+  if (const std::string why = no_time_for_gpu(); !why.empty()) GTEST_SKIP() << why;
+  const std::vector<int32_t> prompt = model_.tokenizer->encode("Once upon a time", true);
+  std::vector<int32_t> first;
+  for (const int batch : {1, 8}) {
+    Session chat = session(model_, "webgpu");
+    const GenerateOptions options{.max_tokens = 300, .decode_batch = batch};
+    const std::vector<int32_t> ids = chat.generate(prompt, options).token_ids;
+    ASSERT_EQ(ids.size(), 300u);
+    if (first.empty()) first = ids;
+    EXPECT_EQ(ids, first) << batch << " tokens a submit";
   }
 }
 

@@ -15,7 +15,7 @@ void check_all(Device& device, const std::string& op, int step) {
   double worst = 0;
   std::string worst_name;
   int count = 0, number = 0;
-  for (const KernelCase& c : kernel_cases()) {
+  for (const KernelCase& c : kernel_cases(device.capabilities())) {
     if (c.op != op || c.measure || number++ % step != 0) continue;
     ++count;
     const CheckResult result = check_case(device, c);
@@ -47,12 +47,31 @@ TEST_P(KernelCases, AgreeWithTheTruthWithoutOptionalFeatures) {
   check_all(plain, op, op == "norm" ? 1 : 9);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ops, KernelCases, testing::Values("add", "copy", "glu", "norm", "embed", "matvec"),
+INSTANTIATE_TEST_SUITE_P(Ops, KernelCases,
+                         testing::Values("add", "copy", "glu", "norm", "embed", "matvec", "project_norm"),
                          [](const auto& op) { return std::string(op.param); });
 
 TEST(KernelCaseList, HasNoOpWithoutATest) {
-  const std::vector<std::string> tested = {"add", "copy", "glu", "norm", "embed", "matvec"};
-  for (const KernelCase& c : kernel_cases()) {
+  // The others are gone through by matmul_test, quantize_activations_test and attention_test.
+  const std::vector<std::string> tested = {"add",
+                                           "copy",
+                                           "glu",
+                                           "norm",
+                                           "embed",
+                                           "matvec",
+                                           "project_norm",
+                                           "matmul",
+                                           "matmul_glu",
+                                           "quantize_activations",
+                                           "rope_store",
+                                           "attention_prefill",
+                                           "attention_decode",
+                                           "attention_fused",
+                                           "argmax",
+                                           "sample"};
+  Capabilities all = minimal_capabilities();
+  all.int8_dot = true;
+  for (const KernelCase& c : kernel_cases(all)) {
     EXPECT_NE(std::find(tested.begin(), tested.end(), c.op), tested.end()) << c.op;
   }
 }

@@ -6,6 +6,9 @@
 
 #include "gpu/copy.h"
 
+#include "gpu/cases/attention_cases.h"
+#include "gpu/cases/matmul_cases.h"
+
 namespace doppler::gpu {
 namespace {
 
@@ -67,12 +70,20 @@ Buffer upload_floats(Device& device, const std::string& label, const std::vector
   return buffer;
 }
 
-std::vector<KernelCase> kernel_cases() {
+std::vector<KernelCase> kernel_cases(const Capabilities& capabilities) {
   std::vector<KernelCase> cases;
   append_elementwise_cases(cases);
   append_norm_cases(cases);
   append_embed_cases(cases);
   append_matvec_cases(cases);
+  append_project_cases(cases);
+  append_quantize_activations_cases(cases);
+  append_matmul_cases(cases);
+  append_matmul_glu_cases(cases);
+  append_rope_store_cases(cases);
+  append_attention_cases(cases);
+  append_token_cases(cases);
+  std::erase_if(cases, [&](const KernelCase& c) { return c.int8 && !capabilities.int8_dot; });
   return cases;
 }
 

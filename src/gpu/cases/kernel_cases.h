@@ -25,9 +25,11 @@ struct KernelCase {
   std::string op, name;  // "matvec", "q4_k 100x1152"
   bool measure = false;  // a case for the benchmark rather than for the tests
   std::function<PreparedCase(Device&, CaseUse)> prepare;
+  bool int8 = false;  // needs packed integer products
 };
 
-std::vector<KernelCase> kernel_cases();
+// All that a device with these capabilities can run.
+std::vector<KernelCase> kernel_cases(const Capabilities& capabilities);
 
 struct CheckResult {
   std::string variants;  // of the dispatches
@@ -70,5 +72,6 @@ void append_elementwise_cases(std::vector<KernelCase>& cases);
 void append_norm_cases(std::vector<KernelCase>& cases);
 void append_embed_cases(std::vector<KernelCase>& cases);
 void append_matvec_cases(std::vector<KernelCase>& cases);
+void append_project_cases(std::vector<KernelCase>& cases);
 
 }  // namespace doppler::gpu

@@ -249,17 +249,20 @@ void append_matmul_glu_cases(std::vector<KernelCase>& cases) {
         c.activation = activation;
         KernelCase added = check_case_of(c, fmt::format(" {}", name_of(activation)));
         added.op = "matmul_glu";
+        added.int8 = true;
         cases.push_back(added);
       }
     }
     MatmulCase c = {{dtype, 20, 150, 320, false, false, true}, false, 16384, 7, 13};
     KernelCase added = check_case_of(c, " several parts of rows within a wider buffer");
     added.op = "matmul_glu";
+    added.int8 = true;
     cases.push_back(added);
   }
   for (uint64_t tokens : {128, 512, 2048}) {
     KernelCase added = measure_case_of({{DType::kQ4_K, tokens, 6912, 1152, false, false, true}}, " gate and up");
     added.op = "matmul_glu";
+    added.int8 = true;
     cases.push_back(added);
   }
 }

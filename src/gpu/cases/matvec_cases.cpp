@@ -47,8 +47,8 @@ PreparedCase prepare_check(Device& device, const MatvecCase& c) {
   // Garbage after x shows a kernel that reads past its end.
   std::vector<float> padded = x;
   padded.resize((x.size() + 3) / 4 * 4, NAN);
-  Variant variant = choose_matvec(
-      device.capabilities(), {c.dtype, static_cast<uint64_t>(c.rows), static_cast<uint64_t>(c.cols), c.exact});
+  Variant variant = choose_matvec(device.capabilities(),
+                                  {c.dtype, static_cast<uint64_t>(c.rows), static_cast<uint64_t>(c.cols), c.exact});
   const bool int8 = variant.name().find("matvec_x=int8") != std::string::npos;
   for (const auto& [name, value] : c.constants) {
     for (auto& [known, chosen] : variant.constants) {

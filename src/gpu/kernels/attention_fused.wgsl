@@ -4,6 +4,7 @@
 // no order), and the first of a kv head's blocks stores them.
 // use: state
 // use: kv_cache
+// use: halves
 // use: rope_turn
 // use: splits
 // use: heads = one | two | four
@@ -93,16 +94,14 @@ fn prepare(split: Split, first_head: u32, head_count: u32, thread: u32) {
     query[j] = (low * turn.x - high * turn.y) * params.scale;
     query[j + half] = (high * turn.x + low * turn.y) * params.scale;
   }
-  // f16 ends at 65504; a value past it is held there rather than left to the device.
-  let most = vec2<f32>(65504.0);
   if (for_key && j < quads) {
     let c = vec2<f32>(turn.x, odd_turn.x);
     let s = vec2<f32>(turn.y, odd_turn.y);
-    new_key[j] = pack2x16float(clamp(key_low * c - key_high * s, -most, most));
-    new_key[j + quads] = pack2x16float(clamp(key_high * c + key_low * s, -most, most));
+    new_key[j] = halves(key_low * c - key_high * s);
+    new_key[j + quads] = halves(key_high * c + key_low * s);
   }
   if (for_key && j < half) {
-    new_value[j] = pack2x16float(clamp(value, -most, most));
+    new_value[j] = halves(value);
   }
   workgroupBarrier();
 }

@@ -3,6 +3,7 @@
 // use: index
 // use: state
 // use: kv_cache
+// use: halves
 // use: rope_turn
 
 override threads: u32 = 256;
@@ -141,9 +142,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
       } else {
         chunk = value_index(head, slot, pair / 4u, params.kv_heads, chunks, params.capacity);
       }
-      // f16 ends at 65504; a value past it is held there rather than left to the device.
-      let value = clamp(select(a, b, side == 1u), vec2<f32>(-65504.0), vec2<f32>(65504.0));
-      cache[chunk * 4u + pair % 4u] = pack2x16float(value);
+      cache[chunk * 4u + pair % 4u] = halves(select(a, b, side == 1u));
     }
   }
 }

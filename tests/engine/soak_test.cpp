@@ -1,0 +1,85 @@
+// Nothing may grow: neither with tokens nor with models loaded and let go. Short here; a long run sets the environment:
+//   DOPPLER_SOAK_TOKENS=10000 DOPPLER_SOAK_LOADS=1000 engine_tests --gtest_filter='*Soak*'
+#include <gtest/gtest.h>
+#include <malloc.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "engine/backend.h"
+#include "engine/session.h"
+#include "gpu/device.h"
+#include "support/software_gpu.h"
+
+namespace doppler {
+namespace {
+
+int asked_for(const char* name, int otherwise) {
+  const char* value = std::getenv(name);
+  return value ? std::atoi(value) : otherwise;
+}
+
+double resident_mib() {
+  ::malloc_trim(0);  // what the allocator keeps for later is not a leak
+  size_t pages = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> pages >> resident;
+  return static_cast<double>(resident) * static_cast<double>(::sysconf(_SC_PAGESIZE)) / (1 << 20);
+}
+
+class Soak : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (GetParam() != std::string("webgpu")) return;
+    testing::choose_gpu_driver();
+    std::string why;
+    if (!gpu::webgpu_available(&why)) GTEST_SKIP() << "no GPU: " << why;
+  }
+  static LoadedModel tiny() { return LoadedModel::load(DOPPLER_SOURCE_DIR "/models/tiny"); }
+  static int say(Session& session, const LoadedModel& model, int tokens, uint64_t seed) {
+    const std::vector<int32_t> prompt = model.tokenizer->encode("Once upon", true);
+    const GenerateOptions options{.max_tokens = tokens, .sampling = {.temperature = 1, .seed = seed}};
+    return static_cast<int>(session.generate(prompt, options).token_ids.size());
+  }
+};
+
+// The first half may fill caches, the second must find them full.
+TEST_P(Soak, TokensLeaveNothingBehind) {
+  const LoadedModel model = tiny();
+  Session session(make_executor(model, GetParam(), {.context = 512}), &*model.tokenizer, 512);
+  const int wanted = asked_for("DOPPLER_SOAK_TOKENS", 16);
+  double host = 0;
+  uint64_t device = 0, seed = 0;
+  for (int half = 0; half < 2; ++half) {
+    host = resident_mib();
+    device = gpu::live_buffer_bytes();
+    for (int left = wanted / 2; left > 0;) left -= say(session, model, std::min(400, left), seed++);
+  }
+  EXPECT_EQ(gpu::live_buffer_bytes(), device);
+  EXPECT_LE(resident_mib() - host, 4) << wanted / 2 << " tokens";
+  RecordProperty("mib", std::to_string(resident_mib() - host));
+}
+
+TEST_P(Soak, ModelsLetGoLeaveNothingBehind) {
+  const int wanted = asked_for("DOPPLER_SOAK_LOADS", 4);
+  double host = 0;
+  uint64_t device = 0;
+  for (int half = 0; half < 2; ++half) {
+    host = resident_mib();
+    device = gpu::live_buffer_bytes();
+    for (int i = 0; i < wanted / 2; ++i) {
+      const LoadedModel model = tiny();
+      Session session(make_executor(model, GetParam(), {.context = 64}), &*model.tokenizer, 64);
+      say(session, model, 2, 1);
+    }
+  }
+  EXPECT_EQ(gpu::live_buffer_bytes(), device);
+  EXPECT_LE(resident_mib() - host, 8) << wanted / 2 << " loads";
+  RecordProperty("mib", std::to_string(resident_mib() - host));
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, Soak, ::testing::Values("cpu"));
+INSTANTIATE_TEST_SUITE_P(WebGpu, Soak, ::testing::Values("webgpu"));
+
+}  // namespace
+}  // namespace doppler
