@@ -23,7 +23,7 @@ allow cpu base format model
 allow gpu base format model
 allow debug base format model
 allow engine base format model text ref cpu gpu debug
-allow bench base format model text engine
+allow bench base format model text debug engine
 allow serve base format model text engine
 allow cli base format model text convert engine bench debug serve gpu
 families=$(grep -rniE 'gemma|gpt.?oss|llama|qwen' src --include='*.cpp' --include='*.h' --include='*.wgsl' 2>/dev/null |

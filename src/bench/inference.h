@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "base/json.h"
+#include "bench/quality.h"
 
 namespace doppler {
 
 struct InferenceWorkload {
+  std::string name = "custom";
   int prompt_tokens = 512;
   int tokens = 128;
   int runs = 5;
@@ -20,21 +22,38 @@ struct InferenceWorkload {
   int device = -1;       // which GPU
   int decode_batch = 0;  // tokens a GPU chooses in one go; 0: as engine/decode_pace.h says
   std::string backend = "auto";
+  std::vector<int> tapped_layers = {};   // decode with taps there: what looking costs
+  std::vector<int> depths = {};          // decode again after so many tokens
+  std::vector<int> prompt_lengths = {};  // prefill again with so many
+  std::filesystem::path reference = {};  // reference.json of the model: prompt_ids and greedy_ids
+};
+
+// xs, s, m, l, xl: 64 to 8192 prompt tokens. Fails for another name.
+InferenceWorkload named_workload(const std::string& name);
+
+struct SweepPoint {
+  int tokens = 0;  // before the decode, or of the prompt
+  double tok_s = 0;
 };
 
 struct InferenceResult {
   InferenceWorkload workload;
-  std::string model, quantization, backend, cpu;
-  uint64_t artefact_bytes = 0, kv_bytes = 0, peak_bytes = 0;
-  double load_ms = 0;
+  std::string model, model_hash, quantization, backend;
+  Json environment;
+  size_t shards = 0, tensors = 0;
+  uint64_t artefact_bytes = 0, kv_bytes = 0, peak_bytes = 0, peak_device_bytes = 0;
+  double cold_load_ms = 0, warm_load_ms = 0;
   std::vector<double> prefill_tok_s, decode_tok_s, first_token_ms;  // one a run
   std::vector<double> token_ms;                                     // every decoded token of every run
   double bytes_per_token = 0;                                       // read by a decoded token, from the plan
-  double bandwidth = 0;                                             // bytes a second this machine reads
+  double submits_per_token = 0, dispatches_per_token = 0;
+  double bandwidth = 0;  // bytes a second this machine, or its GPU, moves
+  Quality quality;
+  std::vector<SweepPoint> by_depth, by_prompt;
 
   double decode_bytes_s() const;   // median
   double bandwidth_share() const;  // of the machine's
-  Json to_json() const;
+  Json to_json() const;            // bench/result.schema.json
   std::string to_table() const;
 };
 
@@ -59,8 +78,16 @@ struct TokenProfile {
 // One token after `prompt_tokens`, the median of `runs`. Empty where the backend has no clock.
 TokenProfile profile_token(const std::filesystem::path& model, const InferenceWorkload& workload);
 
-// `progress` is told what is going on, a line at a time.
+using Told = std::function<void(std::string_view)>;  // what is going on, a line at a time
+
 InferenceResult bench_inference(const std::filesystem::path& model, const InferenceWorkload& workload,
-                                const std::function<void(std::string_view)>& progress);
+                                const Told& progress);
+
+// Two models (or one with two workloads), a run of one, then a run of the other, so that the machine's moods meet both.
+std::pair<InferenceResult, InferenceResult> bench_interleaved(const std::filesystem::path& a,
+                                                              const InferenceWorkload& a_workload,
+                                                              const std::filesystem::path& b,
+                                                              const InferenceWorkload& b_workload,
+                                                              const Told& progress);
 
 }  // namespace doppler

@@ -1,9 +1,13 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <memory>
 
+#include "base/files.h"
+#include "base/log.h"
+#include "bench/baselines.h"
+#include "bench/compare.h"
 #include "bench/inference.h"
+#include "bench/plot.h"
 #include "cli/default_model.h"
 #include "cli/verbs.h"
 
@@ -11,28 +15,70 @@ namespace doppler {
 namespace {
 
 struct InferenceArguments {
-  std::string model;
+  std::string model, versus, output, plot, workload_name;
+  std::vector<std::string> compare;
   InferenceWorkload workload;
   bool json = false, profile = false;
+  const CLI::Option *prompt_tokens = nullptr, *tokens = nullptr;
 };
 
-void run_inference(const InferenceArguments& arguments) {
-  const bool terminal = isatty(STDERR_FILENO) != 0;
+void report(const InferenceArguments& a, const Json& json, const std::string& text) {
+  fmt::print("{}", a.json ? json.dump(1) + "\n" : text);
+}
+
+void compare_files(const InferenceArguments& a) {
+  const auto read = [](const std::string& path) { return parse_json(read_text_file(path), path); };
+  const Json comparison = compare_results(read(a.compare[0]), read(a.compare[1]), a.compare[0], a.compare[1]);
+  report(a, comparison, comparison_text(comparison));
+}
+
+// A workload's name sets the sizes; sizes given besides win.
+InferenceWorkload settled(const InferenceArguments& a) {
+  InferenceWorkload w = a.workload;
+  if (a.workload_name.empty()) return w;
+  const InferenceWorkload named = named_workload(a.workload_name);
+  w.name = named.name;
+  if (a.prompt_tokens->count() == 0) w.prompt_tokens = named.prompt_tokens;
+  if (a.tokens->count() == 0) w.tokens = named.tokens;
+  return w;
+}
+
+void run_inference(const InferenceArguments& a) {
   const auto progress = [&](std::string_view line) {
-    if (terminal) fmt::print(stderr, "\r\033[K{}", line);
+    if (telling()) fmt::print(stderr, "\r\033[K{}", line);
   };
-  const std::string model = arguments.model.empty() ? default_model().string() : arguments.model;
-  if (arguments.profile) {
-    const TokenProfile profile = profile_token(model, arguments.workload);
-    fmt::print("{}", arguments.json ? profile.to_json().dump(1) + "\n" : profile.to_table());
-    return;
+  if (!a.compare.empty()) return compare_files(a);
+  const std::string model = a.model.empty() ? default_model().string() : a.model;
+  const InferenceWorkload workload = settled(a);
+  if (a.profile) {
+    const TokenProfile profile = profile_token(model, workload);
+    return report(a, profile.to_json(), profile.to_table());
   }
-  const InferenceResult result = bench_inference(model, arguments.workload, progress);
-  if (arguments.json) {
-    fmt::print("{}\n", result.to_json().dump(1));
-  } else {
-    fmt::print("{}", result.to_table());
+  if (!a.versus.empty()) {
+    const auto [first, second] = bench_interleaved(model, workload, a.versus, workload, progress);
+    const Json comparison = compare_results(first.to_json(), second.to_json(), model, a.versus);
+    return report(a, comparison, comparison_text(comparison));
   }
+  const InferenceResult result = bench_inference(model, workload, progress);
+  const Json json = result.to_json();
+  if (!a.output.empty()) write_file_whole(a.output, json.dump(1) + "\n");
+  if (!a.plot.empty()) write_file_whole(a.plot, plot_sweeps({json}));
+  report(a, json, result.to_table());
+}
+
+void check_here(const std::string& path, const std::string& backend) {
+  const auto progress = [&](std::string_view line) {
+    if (telling()) fmt::print(stderr, "\r\033[K{}", line);
+  };
+  const std::filesystem::path file = path;
+  const Json baselines = parse_json(read_text_file(file), path);
+  const std::filesystem::path root = std::filesystem::absolute(file).parent_path().parent_path();
+  bool ok = true;
+  for (const BaselineVerdict& v : check_baselines(baselines, root, backend, progress)) {
+    fmt::print("{} {:<42} {:>9.4f}  range {:g} … {:g}\n", v.ok ? "ok  " : "FAIL", v.name, v.value, v.low, v.high);
+    ok = ok && v.ok;
+  }
+  if (!ok) throw Faulty{};
 }
 
 }  // namespace
@@ -43,9 +89,12 @@ void add_bench(CLI::App& app) {
   auto arguments = std::make_shared<InferenceArguments>();
   CLI::App* inference = bench->add_subcommand("inference", "Prefill and decode speed, load time, memory, bandwidth");
   inference->add_option("model", arguments->model, "An RDRR folder (default: the model that ships with Doppler)");
-  inference->add_option("--prompt-tokens", arguments->workload.prompt_tokens, "Tokens of the prompt")
-      ->capture_default_str();
-  inference->add_option("--tokens", arguments->workload.tokens, "Tokens to decode")->capture_default_str();
+  inference->add_option("--workload", arguments->workload_name, "xs, s, m, l or xl: 64 to 8192 prompt tokens");
+  arguments->prompt_tokens =
+      inference->add_option("--prompt-tokens", arguments->workload.prompt_tokens, "Tokens of the prompt")
+          ->capture_default_str();
+  arguments->tokens =
+      inference->add_option("--tokens", arguments->workload.tokens, "Tokens to decode")->capture_default_str();
   inference->add_option("--runs", arguments->workload.runs, "Runs, after one that warms up")->capture_default_str();
   inference->add_option("--context", arguments->workload.context, "Context to make room for (default: what is needed)")
       ->check(CLI::PositiveNumber);
@@ -57,10 +106,38 @@ void add_bench(CLI::App& app) {
       ->add_option("--decode-batch", arguments->workload.decode_batch,
                    "Tokens a GPU chooses in one go (default: as many as take a twentieth of a second)")
       ->check(CLI::Range(1, 64));
+  inference->add_option("--depths", arguments->workload.depths, "Decode again after so many tokens: 0,512,2048")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::NonNegativeNumber);
+  inference->add_option("--prompts", arguments->workload.prompt_lengths, "Prefill again with so many: 64,512")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::PositiveNumber);
+  inference->add_option("--tap-layers", arguments->workload.tapped_layers, "Look into these layers: what does it cost?")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  inference->add_option("--reference", arguments->workload.reference,
+                        "A reference.json with prompt_ids and greedy_ids: judge the tokens by it");
+  inference->add_option("--output", arguments->output, "Write the JSON result to this file");
+  inference->add_option("--plot", arguments->plot, "Write an SVG of the sweeps to this file");
+  inference->add_option("--versus", arguments->versus, "Another artefact: runs of both in turn, and their ratio");
+  inference->add_option("--compare", arguments->compare, "Two results written by --output: their ratio")->expected(2);
   inference->add_flag("--profile", arguments->profile, "Print where a decoded token's time goes on the GPU, by step");
   inference->add_flag("--json", arguments->json, "Print one JSON object");
-  inference->footer("Example:\n  doppler synth gemma-3-1b /tmp/1b && doppler bench inference /tmp/1b");
+  inference->footer(
+      "Examples:\n  doppler synth gemma-3-1b /tmp/1b && doppler bench inference /tmp/1b\n"
+      "  doppler bench inference /tmp/1b --depths 0,512,2048 --prompts 64,512 --plot speed.svg --output a.json\n"
+      "  doppler bench inference --compare a.json b.json");
   inference->callback([arguments] { run_inference(*arguments); });
+  auto baselines = std::make_shared<std::string>("bench/baselines.json");
+  auto backend = std::make_shared<std::string>("cpu");
+  CLI::App* check =
+      bench->add_subcommand("check", "Hold this machine's ratios to recorded ranges; exit 1 outside them");
+  check->add_option("baselines", *baselines, "The file of ranges")->capture_default_str();
+  check->add_option("--backend", *backend, "cpu or webgpu")->capture_default_str();
+  check->footer("Example:\n  doppler bench check bench/baselines.json --backend cpu");
+  check->callback([baselines, backend] { check_here(*baselines, *backend); });
   add_bench_kernels(*bench);
 }
 

@@ -1,11 +1,14 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "cli/config.h"
 #include "cli/verbs.h"
 
 namespace {
@@ -15,6 +18,21 @@ bool has_verb(const CLI::App& app, const std::string& name) {
     if (verb->check_name(name)) return true;
   }
   return false;
+}
+
+// --log, --trace and --config belong to every verb.
+void add_common(CLI::App& app) {
+  app.add_option_function<std::string>("--log", doppler::set_log_level, "How much is said: silent, info or verbose")
+      ->default_str("info");
+  app.add_option_function<std::string>("--trace", doppler::set_trace,
+                                       "Lines about loader, kernels, logits, embed, attn, ffn, kv, sample, buffers, "
+                                       "perf or all; -subject takes one out");
+  app.add_option("--config", "Options from a file, from JSON, or a preset: default, bench, debug")
+      ->type_name("FILE|JSON|PRESET");
+  for (CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    verb->fallthrough();
+    for (CLI::App* inner : verb->get_subcommands([](const CLI::App*) { return true; })) inner->fallthrough();
+  }
 }
 
 }  // namespace
@@ -32,16 +50,24 @@ int main(int argc, char** argv) {
   doppler::add_verify(app);
   doppler::add_synth(app);
   doppler::add_bench(app);
+  doppler::add_debug(app);
+  doppler::add_perplexity(app);
   doppler::add_tokenize(app);
   doppler::add_devices(app);
   doppler::add_test(app);
-  if (argc > 1 && argv[1][0] != '-' && !has_verb(app, argv[1])) {
+  if (argc > 1 && argv[1][0] != '-' && !has_verb(app, argv[1]) && std::string(argv[1]) != "config") {
     fmt::print(stderr, "doppler: there is no verb '{}'. doppler --help lists them\n", argv[1]);
     return exit_code(doppler::ErrorCode::kUsage);
   }
   std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit is then an error of write(), met like a full disk
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> arguments(argv + 1, argv + argc);
+    const doppler::Config config = doppler::take_config(arguments);
+    doppler::add_config(app, config);
+    add_common(app);
+    doppler::apply_config(config, app, arguments);
+    std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+    app.parse(arguments);
   } catch (const CLI::ParseError& error) {
     const int code = app.exit(error);  // prints help, the version, or what was wrong
     return code == 0 ? 0 : exit_code(doppler::ErrorCode::kUsage);

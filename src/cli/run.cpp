@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -11,9 +12,12 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "cli/default_model.h"
 #include "cli/verbs.h"
+#include "debug/trace_steps.h"
 #include "engine/backend.h"
+#include "engine/self_test.h"
 #include "engine/session.h"
 
 namespace doppler {
@@ -27,7 +31,7 @@ struct Arguments {
   std::vector<int32_t> prompt_ids;
   std::vector<std::string> stop_texts;
   Sampling sampling;
-  bool raw = false, chat = false, json = false;
+  bool raw = false, chat = false, json = false, no_self_test = false;
   int max_tokens = 512, context = 0, threads = 0, device = -1, decode_batch = 0;
   // Which options were given: an option left alone takes the model's recommendation, or a random seed.
   const CLI::Option *top_k = nullptr, *top_p = nullptr, *min_p = nullptr, *repeat_penalty = nullptr, *seed = nullptr,
@@ -116,7 +120,7 @@ bool print_piece(std::string_view piece) {
 }
 
 void print_speed(const Generation& generation, std::string_view backend) {
-  if (isatty(STDERR_FILENO) == 0) return;
+  if (!telling()) return;
   const Timing& t = generation.timing;
   fmt::print(stderr, "\033[2m[{}: {} prompt tokens at {:.0f}/s, {} tokens at {:.1f}/s, stopped by {}]\033[0m\n",
              backend, t.prefilled, t.prefill_tok_s(), generation.token_ids.size(), t.decode_tok_s(),
@@ -235,10 +239,12 @@ void run(Arguments a) {
                model.config.max_context, context);
   }
   const BackendChoice backend = choose_backend(a.backend, a.device);
-  if (isatty(STDERR_FILENO) != 0)
-    fmt::print(stderr, "\033[2m[{} on {}: {}]\033[0m\n", model.config.id, backend.name, backend.about);
+  if (telling()) fmt::print(stderr, "\033[2m[{} on {}: {}]\033[0m\n", model.config.id, backend.name, backend.about);
   Session session(make_executor(model, backend.name, {context, a.threads, 0, a.device}),
                   model.tokenizer ? &*model.tokenizer : nullptr, context);
+  if (backend.name == "webgpu" && !a.no_self_test) self_test(session.executor(), model);
+  const TapSteps traced = traced_steps(model.plan);
+  if (!traced.empty()) session.executor().set_tap_at(trace_tap(), traced);
   const double load_ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   if (a.chat) return chat(a, model, session);
   answer_once(a, model, session, load_ms);
@@ -281,6 +287,7 @@ void add_run(CLI::App& app) {
   verb->add_option("--decode-batch", a->decode_batch,
                    "Tokens a GPU chooses in one go (default: as many as take a twentieth of a second)")
       ->check(CLI::Range(1, 64));
+  verb->add_flag("--no-self-test", a->no_self_test, "Do not compare the GPU with the CPU before the first token");
   verb->add_flag("--json", a->json, "Print one JSON object when done");
   verb->footer(
       "Examples:\n  doppler run \"Tell me a story about a brave cat.\"\n"

@@ -15,6 +15,8 @@ void add_inspect(CLI::App& app);
 void add_verify(CLI::App& app);
 void add_synth(CLI::App& app);
 void add_bench(CLI::App& app);
+void add_debug(CLI::App& app);
+void add_perplexity(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_devices(CLI::App& app);
 void add_test(CLI::App& app);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/threads.h"
 #include "cpu/isa.h"
 #include "cpu/run.h"
@@ -52,10 +53,26 @@ class CpuExecutor : public Executor {
   void reset() override { position_ = 0; }
   size_t context_bytes() const override { return cache_.bytes(); }
 
-  void set_tap(Tap tap) override {
-    const bool fuse = tuning_.fuse && !tap;
+  void set_tap(Tap tap) override { set_tap_at(std::move(tap), {}); }
+
+  void set_tap_at(Tap tap, TapSteps steps) override {
+    const bool fuse = tuning_.fuse && (!tap || !steps.empty());
+    if (!tap) steps.clear();
     tap_ = std::move(tap);
-    if (fuse != fused_) prepare(fuse);
+    if (fuse == fused_ && steps == tapped_) return;
+    tapped_ = std::move(steps);
+    prepare(fuse);
+  }
+
+  // The instruction set, and the form of a product's weights and input.
+  std::string kernel_of(const Step& step) const override {
+    std::string text = state_.kernels->name;
+    if (!std::holds_alternative<MatMul>(step.op) && !std::holds_alternative<ExpertMatMul>(step.op)) return text;
+    const Tensor& weight = weights_.at(step.weights[0].slot);
+    const Input input = make_linear(*state_.kernels, weight).input();
+    static constexpr const char* kInputs[] = {"float", "8-bit", "15-bit"};
+    return fmt::format("{}, {} weights, {} activations", text, name_of(weight.dtype),
+                       kInputs[static_cast<size_t>(input)]);
   }
 
   std::span<const float> forward(std::span<const int32_t> tokens, Logits want) override {
@@ -84,11 +101,23 @@ class CpuExecutor : public Executor {
  private:
   void prepare(bool fuse) {
     fused_ = fuse;
-    program_ = compile(config_, plan_, weights_, {.kernels = state_.kernels, .block = block_, .fuse = fuse});
+    std::vector<bool> apart;
+    for (const Step& step : plan_.steps) {
+      if (!tapped_.empty()) apart.push_back(taps(tapped_, step));
+    }
+    program_ =
+        compile(config_, plan_, weights_, {.kernels = state_.kernels, .block = block_, .fuse = fuse, .apart = apart});
     state_.program = &program_;
     arena_ = Memory();
     arena_ = Memory(program_.arena_bytes, "activations");
     state_.arena = arena_.data();
+    if (tracing(Trace::kBuffers)) {
+      trace(Trace::kBuffers, fmt::format("{:>12} bytes  activations of {} tokens", program_.arena_bytes, block_));
+    }
+    if (tracing(Trace::kKernels)) {
+      trace(Trace::kKernels, fmt::format("{} with {} threads, {} steps in {} nodes", state_.kernels->name, pool_.size(),
+                                         plan_.steps.size(), program_.nodes.size()));
+    }
     counters_ = std::vector<Counter>(program_.nodes.size() * static_cast<size_t>(pool_.size()));
     const size_t each = round_up(scratch_bytes(program_, plan_, block_), 4096);
     scratch_memory_ = Memory();
@@ -99,7 +128,7 @@ class CpuExecutor : public Executor {
     }
   }
 
-  // One parallel region for the whole block; with a tap one for each node, so that the tap runs outside of them.
+  // One parallel region for the whole block; with a tap one up to each tapped step, so that the tap runs outside.
   void run_block() {
     for (Counter& counter : counters_) counter.store(0, std::memory_order_relaxed);
     if (!tap_) {
@@ -108,14 +137,17 @@ class CpuExecutor : public Executor {
       pool_.run(job_);
       return;
     }
+    first_node_ = 0;
     for (size_t n = 0; n < program_.nodes.size(); ++n) {
       const Node& node = program_.nodes[n];
       const int rows = state_.rows(node.logit_rows);
-      if (rows == 0) continue;
-      first_node_ = n;
+      const bool seen =
+          rows > 0 && node.finished_step >= 0 && taps(tapped_, plan_.steps[static_cast<size_t>(node.finished_step)]);
+      if (!seen && n + 1 < program_.nodes.size()) continue;
       last_node_ = n + 1;
       pool_.run(job_);
-      if (node.finished_step < 0) continue;
+      first_node_ = last_node_;
+      if (!seen) continue;
       const Step& step = plan_.steps[static_cast<size_t>(node.finished_step)];
       const size_t width = static_cast<size_t>(plan_.values[static_cast<size_t>(step.output)].width);
       const float* data = state_.at<float>(step.output, 0, node.logit_rows, scratch_[0]);
@@ -149,6 +181,7 @@ class CpuExecutor : public Executor {
   size_t first_node_ = 0, last_node_ = 0;
   bool fused_ = false;
   Tap tap_;
+  TapSteps tapped_;
   int position_ = 0;
 };
 

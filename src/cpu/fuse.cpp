@@ -23,9 +23,11 @@ int readers(const Program& program, int slot) {
   return count;
 }
 
-bool is_single_matmul(const Node& node) { return node.kind == NodeKind::kMatMul && node.parts.size() == 1; }
+bool is_single_matmul(const Node& node) {
+  return node.kind == NodeKind::kMatMul && node.parts.size() == 1 && !node.apart;
+}
 bool is_row_op(const Node& node, OpKind kind) {
-  return node.kind == NodeKind::kRows && node.ops.size() == 1 && node.ops[0].kind == kind;
+  return node.kind == NodeKind::kRows && node.ops.size() == 1 && node.ops[0].kind == kind && !node.apart;
 }
 
 // Takes node `from` into node `into`, keeping what its matrices point to.
@@ -101,7 +103,7 @@ void fuse_shared_input(Program& program) {
     Node& a = program.nodes[i];
     Node& b = program.nodes[i + 1];
     const bool same = a.kind == NodeKind::kMatMul && b.kind == NodeKind::kMatMul && a.logit_rows == b.logit_rows &&
-                      a.parts[0].in == b.parts[0].in;
+                      a.parts[0].in == b.parts[0].in && !a.apart && !b.apart;
     if (!same) {
       ++i;
       continue;
@@ -115,7 +117,8 @@ void fuse_rows(Program& program) {
   for (size_t i = 0; i + 1 < program.nodes.size();) {
     const Node& a = program.nodes[i];
     const Node& b = program.nodes[i + 1];
-    if (a.kind == NodeKind::kRows && b.kind == NodeKind::kRows && a.logit_rows == b.logit_rows) {
+    const bool join = a.kind == NodeKind::kRows && b.kind == NodeKind::kRows && a.logit_rows == b.logit_rows;
+    if (join && !a.apart && !b.apart) {
       absorb(program, i, i + 1);
     } else {
       ++i;

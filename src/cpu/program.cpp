@@ -27,7 +27,12 @@ std::vector<float> decode_small(const Tensor& tensor) {
 class Lowering {
  public:
   Lowering(const ModelConfig& config, const Plan& plan, const Weights& weights, const CompileOptions& options)
-      : config_(config), plan_(plan), weights_(weights), kernels_(*options.kernels), fuse_(options.fuse) {}
+      : config_(config),
+        plan_(plan),
+        weights_(weights),
+        kernels_(*options.kernels),
+        fuse_(options.fuse),
+        apart_(options.apart) {}
 
   Program run() {
     for (const Value& value : plan_.values) {
@@ -48,6 +53,7 @@ class Lowering {
 
  private:
   size_t index() const { return static_cast<size_t>(step_); }
+  bool is_apart(size_t step) const { return !apart_.empty() && apart_[step]; }
   const Tensor& weight(const Step& step, size_t i) const { return weights_.at(step.weights[i].slot); }
 
   // A value is needed for every position if a key or a value of a cache comes of it; otherwise only where logits are
@@ -56,7 +62,8 @@ class Lowering {
     std::vector<bool> all(plan_.values.size(), false);
     for (auto step = plan_.steps.rbegin(); step != plan_.steps.rend(); ++step) {
       const size_t out = static_cast<size_t>(step->output);
-      if (!fuse_) all[out] = !step->logits_only;
+      const size_t number = static_cast<size_t>(&*step - plan_.steps.data());
+      if (!fuse_ || is_apart(number)) all[out] = !step->logits_only;
       const bool caches = std::holds_alternative<Attention>(step->op);
       for (size_t i = 0; i < step->inputs.size(); ++i) {
         if (all[out] || (caches && i > 0)) all[static_cast<size_t>(step->inputs[i])] = true;
@@ -155,8 +162,10 @@ class Lowering {
   }
 
   void lower(const Step& step) {
+    const size_t before = program_.nodes.size();
     std::visit([&](const auto& op) { lower(step, op); }, step.op);
     program_.nodes.back().finished_step = step_;
+    for (size_t n = before; n < program_.nodes.size(); ++n) program_.nodes[n].apart = is_apart(index());
   }
 
   void lower(const Step& step, const Embed&) {
@@ -253,6 +262,7 @@ class Lowering {
   const Weights& weights_;
   const Kernels& kernels_;
   const bool fuse_;
+  const std::vector<bool>& apart_;
   Program program_;
   std::vector<int> quantised_[3];  // by Input: the slot of each value
   std::vector<int> segments_;

@@ -77,6 +77,7 @@ struct Node {
   std::vector<Op> ops;            // kRows: run in order on each row; otherwise one
   std::vector<MatMulPart> parts;  // kMatMul
   int finished_step = -1;         // the plan's step whose output is whole after this node
+  bool apart = false;             // never fused with another
 };
 
 struct AngleTable {
@@ -103,6 +104,7 @@ struct CompileOptions {
   const Kernels* kernels = nullptr;
   int block = 1;
   bool fuse = true;  // false: a node a step, every value in the arena
+  std::vector<bool> apart = {};  // by step: these stay nodes of their own, whatever else is fused
 };
 
 Program compile(const ModelConfig& config, const Plan& plan, const Weights& weights, const CompileOptions& options);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace doppler {
 namespace fs = std::filesystem;
@@ -60,6 +61,11 @@ LoadedModel LoadedModel::load(const fs::path& path) {
     model.chat_template = ChatTemplate::load(reader.folder());
   }
   model.recommended = recommended_sampling(reader.folder());
+  if (tracing(Trace::kLoader)) {
+    trace(Trace::kLoader, fmt::format("{}: {} tensors in {} shards, {} bytes, {}{}", reader.folder().string(),
+                                      model.weights.all().size(), reader.shards().size(), model.artefact_bytes,
+                                      model.quantization, model.tokenizer ? ", with a tokenizer" : ""));
+  }
   return model;
 }
 

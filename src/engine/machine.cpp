@@ -1,11 +1,15 @@
 #include "engine/machine.h"
 
+#include <sys/utsname.h>
+
 #include <cstdlib>
 #include <fstream>
 #include <string_view>
 
 #include "base/threads.h"
 #include "cpu/bandwidth.h"
+#include "gpu/bandwidth.h"
+#include "gpu/device.h"
 
 namespace doppler {
 namespace {
@@ -31,6 +35,31 @@ std::string cpu_name() { return field("/proc/cpuinfo", "model name"); }
 uint64_t peak_resident_bytes() {
   return std::strtoull(field("/proc/self/status", "VmHWM").c_str(), nullptr, 10) * 1024;  // "123 kB"
 }
+
+std::string system_name() {
+  utsname name{};
+  if (uname(&name) != 0) return "unknown";
+  return std::string(name.sysname) + " " + name.release + " " + name.machine;
+}
+
+std::optional<GpuDescription> describe_gpu(int device) {
+  std::string why;
+  if (!gpu::webgpu_available(&why)) return std::nullopt;
+  const std::vector<gpu::AdapterInfo> adapters = gpu::list_adapters();
+  const size_t index = device < 0 ? 0 : static_cast<size_t>(device);
+  if (index >= adapters.size()) return std::nullopt;
+  const gpu::AdapterInfo& info = adapters[index];
+  GpuDescription gpu{info.name, info.vendor, info.architecture, info.description, info.backend, {}};
+  const gpu::Capabilities& c = info.capabilities;
+  for (const auto& [has, name] :
+       {std::pair(c.subgroups, "subgroups"), std::pair(c.f16, "f16"), std::pair(c.subgroup_matrix, "subgroup matrix"),
+        std::pair(c.int8_dot, "int8 dot"), std::pair(c.timestamps, "timestamps"), std::pair(c.software, "software")}) {
+    if (has) gpu.features.emplace_back(name);
+  }
+  return gpu;
+}
+
+double device_bandwidth(int device) { return gpu::measure_copy_bandwidth(device); }
 
 double read_bandwidth(int threads) {
   ThreadPool pool(threads);

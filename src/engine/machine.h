@@ -2,12 +2,26 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace doppler {
 
 std::string cpu_name();
 uint64_t peak_resident_bytes();  // of this process so far; 0 where the system does not say
+
+std::string system_name();  // "Linux 6.1.0 x86_64"
+
+struct GpuDescription {
+  std::string name, vendor, architecture, driver, backend;
+  std::vector<std::string> features;
+};
+// The GPU that `device` means; none where there is no WebGPU.
+std::optional<GpuDescription> describe_gpu(int device);
+
+// Bytes a second that GPU moves in a large copy (reads and writes together), measured now.
+double device_bandwidth(int device);
 
 // Bytes a second `threads` threads (0: all cores) read from memory, measured now (about a second).
 double read_bandwidth(int threads);

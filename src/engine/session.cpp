@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "text/stop_matcher.h"
 
 namespace doppler {
@@ -43,6 +44,10 @@ std::span<const float> Session::prefill(std::span<const int32_t> prompt, const O
   }
   const bool extends = held_.size() < prompt.size() && std::equal(held_.begin(), held_.end(), prompt.begin());
   if (!extends) forget();
+  if (tracing(Trace::kKv)) {
+    trace(Trace::kKv, fmt::format("{} of {} prompt tokens are in the context already; the cache has {} bytes",
+                                  held_.size(), prompt.size(), executor_->context_bytes()));
+  }
   const auto start = Clock::now();
   std::span<const float> logits;
   while (held_.size() < prompt.size()) {
@@ -55,6 +60,9 @@ std::span<const float> Session::prefill(std::span<const int32_t> prompt, const O
     if (!last && on_piece && !on_piece("")) return {};
   }
   timing.prefill_ms = ms_since(start);
+  if (tracing(Trace::kPerf)) {
+    trace(Trace::kPerf, fmt::format("prefill of {} tokens: {:.2f} ms", timing.prefilled, timing.prefill_ms));
+  }
   return logits;
 }
 
@@ -66,6 +74,9 @@ int32_t Session::next(int32_t token, int wanted, const GenerateOptions& options,
         executor_->decode(token, std::min(wanted, pace.batch()), options.sampling, draw);
     pace.took(static_cast<int>(chosen.size()), ms_since(start));
     ahead_.assign(chosen.begin(), chosen.end());
+    if (tracing(Trace::kPerf) && !chosen.empty()) {
+      trace(Trace::kPerf, fmt::format("{} tokens at once: {:.2f} ms", chosen.size(), ms_since(start)));
+    }
   }
   held_.push_back(token);
   if (ahead_.empty()) {
@@ -111,6 +122,7 @@ Generation Session::generate(std::span<const int32_t> prompt, const GenerateOpti
       result.stop_reason = StopReason::kEnd;
       break;
     }
+    if (tracing(Trace::kSample)) trace(Trace::kSample, fmt::format("token {}: {}", result.token_ids.size(), token));
     result.token_ids.push_back(token);
     text.push_back(token);
     if (!show(decoder ? decoder->push(token) : "")) {

@@ -34,6 +34,7 @@ struct DeviceState {
   uint64_t queued_write_bytes = 0;  // since the last wait()
   uint64_t allocated_bytes = 0;
   HostTimes host_times;
+  uint64_t submits = 0, dispatches = 0;
 
   ~DeviceState();
   void check(const std::string& where);                   // fails if the device is lost or an error was noted

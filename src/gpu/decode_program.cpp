@@ -3,9 +3,14 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "gpu/add.h"
+#include "gpu/attention_prefill.h"
 #include "gpu/embed.h"
+#include "gpu/glu.h"
 #include "gpu/matvec.h"
+#include "gpu/norm.h"
 #include "gpu/sample.h"
+#include "gpu/softcap.h"
 
 namespace doppler::gpu {
 namespace {
@@ -42,11 +47,13 @@ bool DecodeProgram::possible(const GpuContext& context, const Sampling& sampling
   return true;
 }
 
-DecodeProgram::DecodeProgram(GpuContext& context, const Sampling& sampling)
+DecodeProgram::DecodeProgram(GpuContext& context, const Sampling& sampling, const TapSteps* tapped)
     : c_(context),
       sampling_(sampling),
       recording_(context.device, "decode"),
-      plan_(share_buffers(context.plan, steps_of(context.groups))) {
+      groups_(tapped ? fuse_for_decode(context.plan, alone_for(context.plan, *tapped)) : context.groups),
+      taps_(context, tapped),
+      plan_(share_buffers(context.plan, steps_of(groups_))) {
   Device& device = c_.device;
   for (const int width : plan_.widths)
     buffers_.push_back(device.create_buffer("token values", static_cast<uint64_t>(width) * 4));
@@ -69,7 +76,7 @@ DecodeProgram::DecodeProgram(GpuContext& context, const Sampling& sampling)
     bins_ = device.create_buffer("sample bins", sample_bin_bytes());
     list_ = device.create_buffer("sample list", sample_list_bytes(vocab));
   }
-  for (size_t g = 0; g < c_.groups.size(); ++g) record_group(g);
+  for (size_t g = 0; g < groups_.size(); ++g) record_group(g);
   choose(value(c_.plan.steps.back().output));
 }
 
@@ -80,7 +87,7 @@ const Buffer& DecodeProgram::value(int v) const {
 const std::string& DecodeProgram::name(const FusedGroup& group) const { return c_.step(group.steps.back()).name; }
 
 void DecodeProgram::record_group(size_t index) {
-  const FusedGroup& group = c_.groups[index];
+  const FusedGroup& group = groups_[index];
   switch (group.fusion) {
     case Fusion::kProjectNorm: return project_norm(index);
     case Fusion::kAttention: return attention(group);
@@ -89,9 +96,16 @@ void DecodeProgram::record_group(size_t index) {
   }
 }
 
+// The joined weights are those of the model's own groups, whatever a tap has set apart here.
+const GroupWeights& DecodeProgram::weights_of(const FusedGroup& group) const {
+  size_t own = 0;
+  while (own < c_.groups.size() && c_.groups[own].norm != group.norm) ++own;
+  return c_.weights.group(own);
+}
+
 void DecodeProgram::project_norm(size_t index) {
-  const FusedGroup& group = c_.groups[index];
-  const GroupWeights& weights = c_.weights.group(index);
+  const FusedGroup& group = groups_[index];
+  const GroupWeights& weights = weights_of(group);
   const Step& norm = c_.step(group.norm);
   ResidualNorm input;
   input.norms = weights.norms;
@@ -124,9 +138,9 @@ void DecodeProgram::project_norm(size_t index) {
 }
 
 bool DecodeProgram::leaves_int8(size_t index) const {
-  const FusedGroup& group = c_.groups[index];
-  if (group.glu < 0 || index + 1 == c_.groups.size() || c_.groups[index + 1].fusion != Fusion::kSingle) return false;
-  const Step& next = c_.step(c_.groups[index + 1].steps[0]);
+  const FusedGroup& group = groups_[index];
+  if (group.glu < 0 || index + 1 == groups_.size() || groups_[index + 1].fusion != Fusion::kSingle) return false;
+  const Step& next = c_.step(groups_[index + 1].steps[0]);
   const int result = c_.step(group.glu).output;
   const Weight* down = std::holds_alternative<MatMul>(next.op) ? &c_.weights.matrix(next.weights[0].slot) : nullptr;
   if (!down || next.inputs[0] != result || !can_project_stored(c_.device.capabilities(), shape_of(*down))) return false;
@@ -158,21 +172,57 @@ void DecodeProgram::merge(const FusedGroup& group) {
 }
 
 void DecodeProgram::single(const Step& step, bool stored) {
-  const Weight& weight = c_.weights.matrix(step.weights[0].slot);
+  const auto& out = [&]() -> const Buffer& { return value(step.output); };
+  const auto width = static_cast<uint64_t>(c_.width(step.output));
   if (const auto* embed = std::get_if<Embed>(&step.op)) {
     constexpr uint32_t kTokenInState = offsetof(DecodeState, token) / 4;
-    return record_embed(recording_, step.name, weight, c_.state, value(step.output), 1, embed->scale, kTokenInState);
+    record_embed(recording_, step.name, c_.weights.matrix(step.weights[0].slot), c_.state, out(), 1, embed->scale,
+                 kTokenInState);
+  } else if (const auto* norm = std::get_if<Norm>(&step.op)) {
+    const auto group = static_cast<uint32_t>(norm->group);
+    record_norm(recording_, step.name, value(step.inputs[0]), c_.weights.vector(step.weights[0].slot), out(),
+                {width / group, group}, norm->eps, norm->offset);
+  } else if (std::holds_alternative<Add>(step.op)) {
+    record_add(recording_, step.name, value(step.inputs[0]), value(step.inputs[1]), out(), width);
+  } else if (const auto* glu = std::get_if<Glu>(&step.op)) {
+    record_glu(recording_, step.name, *glu, value(step.inputs[0]), value(step.inputs.back()), out(), width);
+  } else if (const auto* softcap = std::get_if<SoftCap>(&step.op)) {
+    record_softcap(recording_, step.name, value(step.inputs[0]), out(), width, softcap->cap);
+  } else if (std::holds_alternative<Attention>(step.op)) {
+    single_attention(step);
+  } else if (std::holds_alternative<MatMul>(step.op)) {
+    const Weight& weight = c_.weights.matrix(step.weights[0].slot);
+    Finish finish;
+    if (step.weights.size() > 1) finish.bias = c_.weights.vector(step.weights[1].slot);
+    if (stored) {
+      record_project_stored(recording_, step.name, weight, value(step.inputs[0]), finish, out());
+    } else if (can_project(c_.device.capabilities(), shape_of(weight))) {
+      record_project(recording_, step.name, weight, value(step.inputs[0]), finish, out());
+    } else {
+      const Variant variant = choose_matvec(c_.device.capabilities(), shape_of(weight));
+      record_matvec(recording_, step.name, variant, weight, value(step.inputs[0]), finish.bias, out());
+    }
   }
-  Finish finish;
-  if (step.weights.size() > 1) finish.bias = c_.weights.vector(step.weights[1].slot);
-  if (stored) {
-    record_project_stored(recording_, step.name, weight, value(step.inputs[0]), finish, value(step.output));
-  } else if (can_project(c_.device.capabilities(), shape_of(weight))) {
-    record_project(recording_, step.name, weight, value(step.inputs[0]), finish, value(step.output));
-  } else {
-    const Variant variant = choose_matvec(c_.device.capabilities(), shape_of(weight));
-    record_matvec(recording_, step.name, variant, weight, value(step.inputs[0]), finish.bias, value(step.output));
-  }
+  // A rope step's work is done by the attention step after it, and so is its tap.
+  if (!std::holds_alternative<Rope>(step.op)) taps_.record(recording_, step, out());
+}
+
+void DecodeProgram::single_attention(const Step& step) {
+  const auto& op = std::get<Attention>(step.op);
+  const LayerCache& cache = c_.caches[static_cast<size_t>(op.layer)];
+  const auto maker = [&](int v) -> const Step& {
+    return *std::find_if(c_.plan.steps.begin(), c_.plan.steps.end(), [&](const Step& s) { return s.output == v; });
+  };
+  const Step &q = maker(step.inputs[0]), &k = maker(step.inputs[1]);
+  const Buffer& heads = c_.weights.head_weights(op.layer);
+  record_rope_store(
+      recording_, q.name, cache.shape, {},
+      separate_projections(value(q.inputs[0]), value(k.inputs[0]), value(step.inputs[2]), cache.shape),
+      {c_.state, heads, c_.ropes[static_cast<size_t>(std::get<Rope>(q.op).rope)], cache.buffer, value(q.output)}, 1,
+      {});
+  record_attention_prefill(recording_, step.name, cache.shape,
+                           {c_.state, value(q.output), cache.buffer, heads, value(step.output)}, 1, {});
+  taps_.record(recording_, q, value(q.output));
 }
 
 void DecodeProgram::choose(const BoundBuffer& logits) {

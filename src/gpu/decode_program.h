@@ -5,6 +5,7 @@
 #include "gpu/argmax.h"
 #include "gpu/gpu_context.h"
 #include "gpu/project.h"
+#include "gpu/tap.h"
 #include "model/sampling.h"
 
 namespace doppler::gpu {
@@ -15,11 +16,13 @@ class DecodeProgram {
   // penalty looks at the whole text, which the host has.
   static bool possible(const GpuContext& context, const Sampling& sampling);
 
-  DecodeProgram(GpuContext& context, const Sampling& sampling);
+  // Tapped steps (null: none) and those of their layers are not fused; what they make is kept for each token.
+  DecodeProgram(GpuContext& context, const Sampling& sampling, const TapSteps* tapped = nullptr);
 
   Recording& recording() { return recording_; }
   const Sampling& sampling() const { return sampling_; }
   const Buffer& out_tokens() const { return out_tokens_; }
+  const DecodeTaps& taps() const { return taps_; }
 
  private:
   void record_group(size_t index);
@@ -27,6 +30,8 @@ class DecodeProgram {
   void attention(const FusedGroup& group);
   void merge(const FusedGroup& group);
   void single(const Step& step, bool stored);
+  void single_attention(const Step& step);
+  const GroupWeights& weights_of(const FusedGroup& group) const;
   void choose(const BoundBuffer& logits);
   bool leaves_int8(size_t index) const;  // the group's result, for the projection that follows and nobody else
   const Buffer& value(int v) const;
@@ -35,6 +40,8 @@ class DecodeProgram {
   GpuContext& c_;
   const Sampling sampling_;
   Recording recording_;
+  const std::vector<FusedGroup> groups_;
+  const DecodeTaps taps_;
   BufferPlan plan_;
   std::vector<Buffer> buffers_;
   Buffer qkv_, partials_, spare_, out_tokens_, seen_, pairs_, bins_, list_;

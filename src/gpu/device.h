@@ -160,6 +160,9 @@ class Device {
 
   // Bytes in live buffers of this device.
   uint64_t allocated_bytes() const;
+  // Since the device was opened.
+  uint64_t submits() const;
+  uint64_t dispatches() const;
 
   // Makes the driver lose the device, as a reset would. For tests.
   void lose(const std::string& message);

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "base/log.h"
 #include "gpu/dawn_state.h"
 
 namespace doppler::gpu {
@@ -155,6 +156,8 @@ const std::string& Kernel::variant() const { return state_->variant; }
 const AdapterInfo& Device::info() const { return state_->info; }
 uint64_t live_buffer_bytes() { return live_bytes; }
 
+uint64_t Device::submits() const { return state_->submits; }
+uint64_t Device::dispatches() const { return state_->dispatches; }
 uint64_t Device::allocated_bytes() const { return state_->allocated_bytes; }
 
 ErrorScope::ErrorScope(DeviceState& state) : state_(state) {
@@ -198,6 +201,7 @@ Buffer Device::create_buffer(std::string label, uint64_t bytes, BufferUse use) {
     case BufferUse::kUniform: descriptor.usage = WGPUBufferUsage_Uniform | WGPUBufferUsage_CopyDst; break;
     case BufferUse::kReadback: descriptor.usage = WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst; break;
   }
+  if (tracing(Trace::kBuffers)) trace(Trace::kBuffers, fmt::format("{:>12} bytes  {}", bytes, buffer->label));
   state_->check(buffer->label);
   ErrorScope scope(*state_);
   buffer->buffer = state_->api->DeviceCreateBuffer(state_->device, &descriptor);
@@ -229,6 +233,7 @@ Kernel Device::kernel(const KernelSource& source, const Variant& variant) {
   const std::string key = fmt::format("{} [{}]", source.name, variant.name());
   if (auto known = state_->kernels.find(key); known != state_->kernels.end()) return known->second;
 
+  if (tracing(Trace::kKernels)) trace(Trace::kKernels, "compiling " + key);
   const ComposedSource composed = compose(source, variant);
   const std::string where = "kernel " + key;
   state_->check(where);

@@ -6,7 +6,7 @@ namespace {
 // Reads a plan from front to back, a pattern at a time.
 class Matcher {
  public:
-  explicit Matcher(const Plan& plan) : plan_(plan) {}
+  Matcher(const Plan& plan, const std::set<std::string>& alone) : plan_(plan), alone_(alone) {}
 
   std::vector<FusedGroup> run() {
     std::vector<FusedGroup> groups;
@@ -20,8 +20,11 @@ class Matcher {
   }
 
  private:
+  // Null past the end, and for a step that no pattern may take.
   const Step* step(int i) const {
-    return i < static_cast<int>(plan_.steps.size()) ? &plan_.steps[static_cast<size_t>(i)] : nullptr;
+    if (i >= static_cast<int>(plan_.steps.size())) return nullptr;
+    const Step& s = plan_.steps[static_cast<size_t>(i)];
+    return alone_.count(s.name) > 0 ? nullptr : &s;
   }
   template <class Op>
   const Step* step_of(int i) const {
@@ -87,12 +90,15 @@ class Matcher {
   }
 
   const Plan& plan_;
+  const std::set<std::string>& alone_;
   int at_ = 0;
 };
 
 }  // namespace
 
-std::vector<FusedGroup> fuse_for_decode(const Plan& plan) { return Matcher(plan).run(); }
+std::vector<FusedGroup> fuse_for_decode(const Plan& plan, const std::set<std::string>& alone) {
+  return Matcher(plan, alone).run();
+}
 
 StepGroups steps_of(const std::vector<FusedGroup>& groups) {
   StepGroups out;

@@ -2,6 +2,8 @@
 // table of patterns; what no pattern takes stands alone. Pure: tested without a GPU.
 #pragma once
 
+#include <set>
+#include <string>
 #include <vector>
 
 #include "model/lifetimes.h"
@@ -24,7 +26,8 @@ struct FusedGroup {
   std::vector<int> matmuls = {};
 };
 
-std::vector<FusedGroup> fuse_for_decode(const Plan& plan);
+// Steps in `alone` stay single.
+std::vector<FusedGroup> fuse_for_decode(const Plan& plan, const std::set<std::string>& alone = {});
 StepGroups steps_of(const std::vector<FusedGroup>& groups);
 
 }  // namespace doppler::gpu

@@ -17,6 +17,20 @@ constexpr uint64_t kAllLogitsBytes = 64ull << 20;  // logits of every token of a
 constexpr int kProfiledTokens = 16;
 constexpr size_t kMostPrograms = 8;  // recordings of block sizes kept
 
+// "matvec reduce=subgroup threads=256", by step.
+std::map<std::string, std::string> kernels_by_step(const Recording& recording) {
+  std::map<std::string, std::string> kernels;
+  for (const Recording::Command& command : recording.commands()) {
+    const auto* dispatch = std::get_if<Recording::Dispatch>(&command);
+    if (!dispatch) continue;
+    std::string& text = kernels[dispatch->step];
+    if (!text.empty()) text += ", then ";
+    text += dispatch->kernel.source().name;
+    if (!dispatch->kernel.variant().empty()) text += " " + dispatch->kernel.variant();
+  }
+  return kernels;
+}
+
 class GpuExecutor : public Executor {
  public:
   GpuExecutor(const ModelConfig& config, const Plan& plan, const Weights& weights, const ExecutorOptions& options)
@@ -28,7 +42,20 @@ class GpuExecutor : public Executor {
   std::string_view name() const override { return "webgpu"; }
   int position() const override { return position_; }
   void reset() override { position_ = 0; }
-  void set_tap(Tap tap) override { tap_ = std::move(tap); }
+  void set_tap(Tap tap) override { set_tap_at(std::move(tap), {}); }
+  void set_tap_at(Tap tap, TapSteps steps) override {
+    tap_ = std::move(tap);
+    tapped_ = std::move(steps);
+    tapped_program_.reset();
+    tapped_decode_.reset();
+  }
+  std::string kernel_of(const Step& step) const override {
+    const auto found = kernels_.find(step.name);
+    return found == kernels_.end() ? "" : found->second;
+  }
+  DeviceCounters counters() const override {
+    return {device_.submits(), device_.dispatches(), device_.allocated_bytes()};
+  }
   size_t context_bytes() const override { return c_.cache_bytes(); }
 
   std::span<const float> forward(std::span<const int32_t> tokens, Logits want) override {
@@ -48,7 +75,8 @@ class GpuExecutor : public Executor {
 
   std::vector<int32_t> decode(int32_t token, int count, const Sampling& sampling, uint64_t draw) override {
     count = std::min({count, kMostDecodeBatch, c_.context - position_});
-    if (tap_ || count < 1 || !DecodeProgram::possible(c_, sampling)) return {};
+    if (count < 1 || !DecodeProgram::possible(c_, sampling)) return {};
+    if (tap_) return decode_tapped(token, count, sampling, draw);
     check_tokens(c_.config, std::span(&token, 1), position_, c_.context);
     prepare_decode(sampling);
     set_state(token, static_cast<uint32_t>(draw));
@@ -60,6 +88,22 @@ class GpuExecutor : public Executor {
     }
     position_ += count;
     return gpu::read<int32_t>(device_, decode_->out_tokens(), static_cast<size_t>(count));
+  }
+
+  // The same, with the values of tapped steps kept on the GPU for every token and read after the submit.
+  std::vector<int32_t> decode_tapped(int32_t token, int count, const Sampling& sampling, uint64_t draw) {
+    check_tokens(c_.config, std::span(&token, 1), position_, c_.context);
+    if (!tapped_decode_ || !same(tapped_decode_->sampling(), sampling)) {
+      tapped_decode_.reset();
+      tapped_decode_ = std::make_unique<DecodeProgram>(c_, sampling, &tapped_);
+      kernels_ = kernels_by_step(tapped_decode_->recording());
+    }
+    set_state(token, static_cast<uint32_t>(draw));
+    device_.submit(tapped_decode_->recording(), count);
+    const auto chosen = gpu::read<int32_t>(device_, tapped_decode_->out_tokens(), static_cast<size_t>(count));
+    tapped_decode_->taps().hand_over(count, position_, tap_);
+    position_ += count;
+    return chosen;
   }
 
   DecodeProfile profile(int32_t token) override {
@@ -134,13 +178,17 @@ class GpuExecutor : public Executor {
     position_ += count;
   }
 
-  // Every value in memory of its own, all of it read after the one submit.
+  // Copies of the tapped values are made on the GPU inside the recording and read after the one submit.
   void run_tapped(int count, int logit_rows) {
-    const auto memory = std::make_shared<ActivationBuffers>(c_, separate_buffers(c_.plan), count);
-    StepProgram block(c_, memory, count, logit_rows);
+    if (!tapped_program_ || tapped_program_->tokens() != count || tapped_program_->logit_rows() != logit_rows) {
+      tapped_program_.reset();
+      tapped_program_ = std::make_unique<StepProgram>(c_, memory_, count, logit_rows, &tapped_);
+      kernels_ = kernels_by_step(tapped_program_->recording());
+    }
+    StepProgram& block = *tapped_program_;
     device_.submit(block.recording());
     for (const Step& step : c_.plan.steps) {
-      const Buffer output = block.output(step);
+      const Buffer output = block.tapped(step);
       if (!output) continue;
       const int rows = block.rows(step);
       const std::vector<float> values =
@@ -154,7 +202,7 @@ class GpuExecutor : public Executor {
     const size_t size = static_cast<size_t>(block.logit_rows()) * static_cast<size_t>(c_.config.vocab);
     const size_t before = logits_.size();
     logits_.resize(before + size);
-    device_.read(block.output(c_.plan.steps.back()), 0, std::as_writable_bytes(std::span(logits_).subspan(before)));
+    device_.read(block.logits(), 0, std::as_writable_bytes(std::span(logits_).subspan(before)));
   }
 
   Device device_;
@@ -165,6 +213,10 @@ class GpuExecutor : public Executor {
   std::unique_ptr<DecodeProgram> decode_;
   std::vector<float> logits_;
   Tap tap_;
+  TapSteps tapped_;
+  std::unique_ptr<StepProgram> tapped_program_;
+  std::unique_ptr<DecodeProgram> tapped_decode_;
+  std::map<std::string, std::string> kernels_;  // by step, of the tapped program that ran last
   int position_ = 0;
 };
 

@@ -52,7 +52,8 @@ ActivationBuffers::ActivationBuffers(GpuContext& context, BufferPlan buffer_plan
   if (scratch_bytes > 0) scratch = device.create_buffer("matmul scratch", scratch_bytes);
 }
 
-StepProgram::StepProgram(GpuContext& context, std::shared_ptr<ActivationBuffers> memory, int tokens, int logit_rows)
+StepProgram::StepProgram(GpuContext& context, std::shared_ptr<ActivationBuffers> memory, int tokens, int logit_rows,
+                         const TapSteps* tapped)
     : c_(context),
       memory_(std::move(memory)),
       tokens_(tokens),
@@ -63,7 +64,24 @@ StepProgram::StepProgram(GpuContext& context, std::shared_ptr<ActivationBuffers>
     if (step.logits_only && logit_rows_ < tokens_) take_last_row(step);
     std::visit([&](const auto& op) { record(op, step); }, step.op);
     if (step.output == quantized_value_) quantized_value_ = -1;
+    if (tapped && taps(*tapped, step)) tap(step);
   }
+}
+
+// A rope step's output exists only after the attention step, which reads it: so it is copied then.
+void StepProgram::tap(const Step& step) {
+  if (std::holds_alternative<Rope>(step.op)) {
+    taps_[step.output] = {};
+    return;
+  }
+  const auto copy = [&](int v) {
+    const uint64_t bytes = f32_bytes(c_.width(v), rows(step));
+    taps_[v] = c_.device.create_buffer("tap of " + c_.plan.values[static_cast<size_t>(v)].name, bytes);
+    recording_.copy("tap", value(v), 0, taps_[v], 0, bytes);
+  };
+  copy(step.output);
+  if (!std::holds_alternative<Attention>(step.op)) return;
+  if (rotated_.count(step.inputs[0]) > 0 && taps_.count(step.inputs[0]) > 0) copy(step.inputs[0]);
 }
 
 // A value of all tokens lives in the shared memory, one of a few in a buffer of its own.
@@ -79,9 +97,9 @@ Buffer& StepProgram::own_value(const Step& step) {
   return buffer;
 }
 
-Buffer StepProgram::output(const Step& step) const {
-  if (rows(step) == 0 || (std::holds_alternative<Rope>(step.op) && rotated_.count(step.output) == 0)) return {};
-  return value(step.output);
+Buffer StepProgram::tapped(const Step& step) const {
+  const auto found = taps_.find(step.output);
+  return found == taps_.end() ? Buffer() : found->second;
 }
 
 void StepProgram::take_last_row(const Step& step) {

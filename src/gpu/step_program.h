@@ -6,6 +6,7 @@
 
 #include "gpu/gpu_context.h"
 #include "gpu/matmul.h"
+#include "model/executor.h"
 
 namespace doppler::gpu {
 
@@ -21,15 +22,19 @@ struct ActivationBuffers {
 
 class StepProgram {
  public:
-  // logit_rows: 0 (none), 1 (the last token's) or `tokens`.
-  StepProgram(GpuContext& context, std::shared_ptr<ActivationBuffers> memory, int tokens, int logit_rows);
+  // logit_rows: 0 (none), 1 (the last token's) or `tokens`. The outputs of tapped steps are copied, inside the
+  // recording, to buffers of their own (`tapped` null: no step is).
+  StepProgram(GpuContext& context, std::shared_ptr<ActivationBuffers> memory, int tokens, int logit_rows,
+              const TapSteps* tapped = nullptr);
 
   Recording& recording() { return recording_; }
   int tokens() const { return tokens_; }
   int logit_rows() const { return logit_rows_; }
 
-  // The output of a step after a run: none for steps that did not run or are never stored by themselves.
-  Buffer output(const Step& step) const;
+  // The output of the last step after a run.
+  Buffer logits() const { return value(c_.plan.steps.back().output); }
+  // The copy of a tapped step's output: none for steps that did not run or are never stored by themselves.
+  Buffer tapped(const Step& step) const;
   int rows(const Step& step) const { return step.logits_only ? logit_rows_ : tokens_; }
 
  private:
@@ -47,6 +52,7 @@ class StepProgram {
   const Buffer& value(int v) const;
   Buffer& own_value(const Step& step);
   void take_last_row(const Step& step);
+  void tap(const Step& step);
   void matmul(const Step& step, int tokens);
 
   GpuContext& c_;
@@ -57,6 +63,7 @@ class StepProgram {
   std::map<int, const Step*> rotated_;  // by value: the rope step whose work the attention step does
   int last_row_of_ = -1;                // the value whose last row was taken
   int quantized_value_ = -1;            // the value that memory_->quantized holds
+  std::map<int, Buffer> taps_;          // by value
 };
 
 }  // namespace doppler::gpu

@@ -202,6 +202,8 @@ void Device::submit(Recording& recording, int times) {
   for (int i = 0; i < times; ++i) encoding.add(recording, nullptr, false);
   const auto encoded = Clock::now();
   encoding.submit();
+  ++state_->submits;
+  state_->dispatches += static_cast<uint64_t>(times) * recording.dispatches();
   state_->check(recording.label());
   state_->host_times.encode_ns += std::chrono::duration<double, std::nano>(encoded - start).count();
   state_->host_times.submit_ns += std::chrono::duration<double, std::nano>(Clock::now() - encoded).count();

@@ -25,6 +25,18 @@ std::vector<int32_t> Executor::decode(int32_t, int, const Sampling&, uint64_t) {
 
 DecodeProfile Executor::profile(int32_t) { return {}; }
 
+void Executor::set_tap_at(Tap tap, TapSteps steps) {
+  if (!tap || steps.empty()) return set_tap(std::move(tap));
+  set_tap([tap = std::move(tap), steps = std::move(steps)](const Step& step, std::span<const float> data, int tokens,
+                                                           int position) {
+    if (taps(steps, step)) tap(step, data, tokens, position);
+  });
+}
+
+std::string Executor::kernel_of(const Step&) const { return ""; }
+
+DeviceCounters Executor::counters() const { return {}; }
+
 void Executor::rewind(int to) {
   if (to == position()) return;
   fail({ErrorCode::kInternal, "this backend cannot take tokens back", std::string(name()), "", "", ""});

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,8 +29,17 @@ struct DecodeProfile {
 
 enum class Logits : uint8_t { kNone, kLast, kAll };
 
-// Sees a step's output as soon as it exists. data is [tokens, width]; its first row is position `position`.
+// Sees a step's output, in the order of the plan. data is [tokens, width]; its first row is position `position`.
 using Tap = std::function<void(const Step& step, std::span<const float> data, int tokens, int position)>;
+// Which steps a tap looks at, by name; empty: all of them.
+using TapSteps = std::set<std::string>;
+inline bool taps(const TapSteps& steps, const Step& step) { return steps.empty() || steps.count(step.name) > 0; }
+
+// What an executor has asked of its device since it was made. All zero where there is no device.
+struct DeviceCounters {
+  uint64_t submits = 0, dispatches = 0;
+  uint64_t bytes = 0;  // in live buffers
+};
 
 struct ExecutorOptions {
   int context = 0;       // tokens to make room for
@@ -66,8 +76,16 @@ class Executor {
   // Forgets the tokens from `position` on; only as many as the last decode() ran.
   virtual void rewind(int position);
 
-  // Taps every step (null: none). While a tap is set nothing is fused across a step's border.
+  // Taps every step (null: none). Nothing is fused across the border of a tapped step.
   virtual void set_tap(Tap tap) = 0;
+
+  // Taps some steps; where a backend can, the others keep their fusions and batches.
+  virtual void set_tap_at(Tap tap, TapSteps steps);
+
+  // Which kernel computed a tapped step in the last call, for people; empty where there is no choice.
+  virtual std::string kernel_of(const Step& step) const;
+
+  virtual DeviceCounters counters() const;
 
   virtual size_t context_bytes() const = 0;  // the KV cache
 };

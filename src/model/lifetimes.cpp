@@ -50,13 +50,4 @@ BufferPlan share_buffers(const Plan& plan, const StepGroups& groups) {
   return result;
 }
 
-BufferPlan separate_buffers(const Plan& plan) {
-  BufferPlan result;
-  for (size_t value = 0; value < plan.values.size(); ++value) {
-    result.buffer_of.push_back(static_cast<int>(value));
-    result.widths.push_back(plan.values[value].width);
-  }
-  return result;
-}
-
 }  // namespace doppler

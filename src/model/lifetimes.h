@@ -21,7 +21,4 @@ struct BufferPlan {
 // The last step's output outlives the plan.
 BufferPlan share_buffers(const Plan& plan, const StepGroups& groups);
 
-// Every value a buffer of its own, groups or not: for taps, which read everything after the run.
-BufferPlan separate_buffers(const Plan& plan);
-
 }  // namespace doppler

@@ -43,5 +43,28 @@ TEST(Perplexity, RefusesATextShorterThanItsWindow) {
   EXPECT_THROW(perplexity(executor, std::vector<int32_t>{0, 1}, 2), Failure);
 }
 
+TEST(Perplexity, OverlappingWindowsCountEveryTokenOnce) {
+  Counting executor;
+  const std::vector<int32_t> tokens{0, 1, 2, 3, 0, 1, 2, 3, 0};
+  const TextScore score = score_text(executor, nullptr, tokens, {4, 2});
+  EXPECT_EQ(score.tokens, 8u);
+  EXPECT_NEAR(score.perplexity, 1 / 0.7, 1e-5);
+  EXPECT_EQ(executor.resets, 3);
+  EXPECT_THROW(score_text(executor, nullptr, tokens, {4, 5}), Failure);
+}
+
+TEST(Perplexity, AModelAgreesWithItself) {
+  Counting executor, other;
+  const TextScore score = score_text(executor, &other, std::vector<int32_t>{0, 1, 2, 3, 0}, {4, 0});
+  EXPECT_NEAR(score.kl, 0, 1e-9);
+  EXPECT_EQ(score.top1_agreement, 1);
+}
+
+TEST(Perplexity, DivergenceIsTheTextbooks) {
+  const std::vector<float> p{std::log(0.5f), std::log(0.5f)}, q{std::log(0.25f) + 3, std::log(0.75f) + 3};
+  EXPECT_NEAR(kl_divergence(p, q), 0.5 * std::log(2) + 0.5 * std::log(2.0 / 3), 1e-6);
+  EXPECT_NEAR(kl_divergence(q, p), 0.25 * std::log(0.5) + 0.75 * std::log(1.5), 1e-6);
+}
+
 }  // namespace
 }  // namespace doppler

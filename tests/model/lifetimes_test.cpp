@@ -42,7 +42,6 @@ TEST(Lifetimes, NoLiveValueIsEverOverwritten) {
     const Plan plan = build_plan(config);
     const BufferPlan shared = share_buffers(plan, single_steps(plan));
     expect_nothing_is_overwritten(plan, single_steps(plan), shared);
-    expect_nothing_is_overwritten(plan, single_steps(plan), separate_buffers(plan));
     EXPECT_LE(shared.widths.size(), 8u) << "a layer's values fit in a handful of buffers, however many layers";
   }
 }

@@ -1,0 +1,41 @@
+// What a person wants to be told while things run. Two switches: how much is said in general (--log), and traces of
+// single subjects (--trace kernels,attn,-buffers). Both write to standard error. A trace that is off costs the test of
+// one bit.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace doppler {
+
+enum class LogLevel : uint8_t {
+  kSilent,   // errors only
+  kInfo,     // a line or two, where standard error is a terminal
+  kVerbose,  // the same everywhere, and more of it
+};
+
+enum class Trace : uint8_t { kLoader, kKernels, kLogits, kEmbed, kAttn, kFfn, kKv, kSample, kBuffers, kPerf };
+inline constexpr std::string_view kTraceNames[] = {"loader", "kernels", "logits", "embed",   "attn",
+                                                   "ffn",    "kv",      "sample", "buffers", "perf"};
+
+namespace detail {
+inline uint32_t trace_bits = 0;  // set before work starts, then only read
+inline LogLevel log_level = LogLevel::kInfo;
+}  // namespace detail
+
+inline bool tracing(Trace subject) { return (detail::trace_bits >> static_cast<unsigned>(subject) & 1u) != 0; }
+inline LogLevel log_level() { return detail::log_level; }
+
+// "kernels,attn", "all,-buffers"; a leading minus takes a subject out. Fails for a word that is no subject.
+void set_trace(const std::string& subjects);
+// "silent", "info" or "verbose".
+void set_log_level(const std::string& level);
+
+// "[kernels] line" on standard error.
+void trace(Trace subject, std::string_view line);
+
+// Is there somebody to tell what is going on? (verbose, or info on a terminal)
+bool telling();
+
+}  // namespace doppler

@@ -1,0 +1,89 @@
+#include <fmt/format.h>
+
+#include "bench/inference.h"
+#include "bench/statistics.h"
+
+namespace doppler {
+
+double InferenceResult::decode_bytes_s() const { return median(decode_tok_s) * bytes_per_token; }
+double InferenceResult::bandwidth_share() const { return bandwidth > 0 ? decode_bytes_s() / bandwidth : 0; }
+
+Json InferenceResult::to_json() const {
+  const auto runs = [](const std::vector<double>& samples) {
+    return Json{{"median", median(samples)}, {"runs", samples}};
+  };
+  Json depth = Json::array(), prompt = Json::array();
+  for (const SweepPoint& p : by_depth) depth.push_back({{"depth", p.tokens}, {"decode_tok_s", p.tok_s}});
+  for (const SweepPoint& p : by_prompt) prompt.push_back({{"tokens", p.tokens}, {"prefill_tok_s", p.tok_s}});
+  return {
+      {"schema", 1},
+      {"model",
+       {{"id", model},
+        {"hash", model_hash},
+        {"quantization", quantization},
+        {"shards", shards},
+        {"tensors", tensors},
+        {"bytes", artefact_bytes}}},
+      {"environment", environment},
+      {"workload",
+       {{"name", workload.name},
+        {"prompt_tokens", workload.prompt_tokens},
+        {"tokens", workload.tokens},
+        {"runs", workload.runs},
+        {"threads", workload.threads},
+        {"decode_batch", workload.decode_batch},
+        {"tapped_layers", workload.tapped_layers}}},
+      {"backend", backend},
+      {"load_ms", {{"cold", cold_load_ms}, {"warm", warm_load_ms}}},
+      {"first_token_ms", runs(first_token_ms)},
+      {"prefill_tok_s", runs(prefill_tok_s)},
+      {"decode_tok_s", runs(decode_tok_s)},
+      {"token_ms",
+       {{"p50", percentile(token_ms, 50)}, {"p95", percentile(token_ms, 95)}, {"p99", percentile(token_ms, 99)}}},
+      {"per_token", {{"bytes", bytes_per_token}, {"submits", submits_per_token}, {"dispatches", dispatches_per_token}}},
+      {"memory", {{"peak_host_bytes", peak_bytes}, {"peak_device_bytes", peak_device_bytes}, {"kv_bytes", kv_bytes}}},
+      {"bandwidth",
+       {{"decode_gb_s", decode_bytes_s() / 1e9}, {"machine_gb_s", bandwidth / 1e9}, {"share", bandwidth_share()}}},
+      {"quality", quality.to_json()},
+      {"sweeps", {{"depth", depth}, {"prompt", prompt}}}};
+}
+
+std::string InferenceResult::to_table() const {
+  constexpr double kMiB = 1024.0 * 1024.0;
+  std::string text;
+  const auto row = [&](const char* name, const std::string& value) {
+    text += fmt::format("  {:<18} {}\n", name, value);
+  };
+  const std::string where = backend == "webgpu" && environment["gpu"].is_object()
+                                ? environment["gpu"]["name"].get<std::string>()
+                                : environment["cpu"].get<std::string>();
+  text += fmt::format("{} {} on {} ({})\n", model, quantization, backend, where);
+  row("prefill", fmt::format("{:.1f} tok/s ({} tokens, median of {})", median(prefill_tok_s), workload.prompt_tokens,
+                             workload.runs));
+  row("decode",
+      fmt::format("{:.2f} tok/s ({} tokens; a token takes {:.1f} ms, p95 {:.1f}, p99 {:.1f})", median(decode_tok_s),
+                  workload.tokens, percentile(token_ms, 50), percentile(token_ms, 95), percentile(token_ms, 99)));
+  row("first token", fmt::format("{:.0f} ms", median(first_token_ms)));
+  row("load", fmt::format("{:.0f} ms cold, {:.0f} ms warm", cold_load_ms, warm_load_ms));
+  row("read per token", fmt::format("{:.1f} MB", bytes_per_token / 1e6));
+  row("decode reads", fmt::format("{:.2f} GB/s, {:.0f} % of the {:.2f} GB/s this machine moves", decode_bytes_s() / 1e9,
+                                  100 * bandwidth_share(), bandwidth / 1e9));
+  if (dispatches_per_token > 0) {
+    row("a token takes", fmt::format("{:.2f} submits, {:.0f} dispatches", submits_per_token, dispatches_per_token));
+  }
+  row("peak memory",
+      fmt::format("{:.0f} MiB (artefact {:.0f}, context {:.0f}){}", static_cast<double>(peak_bytes) / kMiB,
+                  static_cast<double>(artefact_bytes) / kMiB, static_cast<double>(kv_bytes) / kMiB,
+                  peak_device_bytes > 0
+                      ? fmt::format(", {:.0f} MiB on the device", static_cast<double>(peak_device_bytes) / kMiB)
+                      : ""));
+  for (const SweepPoint& p : by_depth) row("decode", fmt::format("{:.2f} tok/s after {} tokens", p.tok_s, p.tokens));
+  for (const SweepPoint& p : by_prompt) row("prefill", fmt::format("{:.1f} tok/s of {} tokens", p.tok_s, p.tokens));
+  std::string judged = quality.ok ? "ok" : "";
+  for (const std::string& reason : quality.reasons) judged += (judged.empty() ? "" : "; ") + reason;
+  if (quality.token_match) judged += fmt::format(", {:.0f} % of the reference's tokens", 100 * *quality.token_match);
+  row("quality", judged);
+  return text;
+}
+
+}  // namespace doppler

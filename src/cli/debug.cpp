@@ -1,0 +1,266 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "cli/debug_page.h"
+#include "cli/default_model.h"
+#include "cli/verbs.h"
+#include "debug/probe.h"
+#include "debug/report.h"
+#include "engine/backend.h"
+
+namespace doppler {
+namespace {
+
+struct Arguments {
+  std::string model, prompt, prompt_file, backend = "auto", compare, dump, html, head;
+  std::vector<int32_t> prompt_ids;
+  std::vector<int> layers, positions;
+  std::vector<std::string> watch, probes;
+  int device = -1, threads = 0, context = 0, tokens = 0;
+  double bound = 0;
+  bool chat = false, all = false, json = false, nan_check = false;
+};
+
+std::vector<int32_t> prompt_of(const Arguments& a, const LoadedModel& model, const Stages* reference) {
+  const int given = !a.prompt.empty() + !a.prompt_file.empty() + !a.prompt_ids.empty();
+  if (given > 1) fail({ErrorCode::kUsage, "the prompt was given more than once", "debug", "one prompt", "", ""});
+  if (!a.prompt_ids.empty()) return a.prompt_ids;
+  if (given == 0) {
+    if (reference && !reference->prompt_ids.empty()) return reference->prompt_ids;
+    fail({ErrorCode::kUsage, "there is no prompt", "debug", "", "",
+          "Give --prompt or --prompt-ids, or --compare with a file that knows its own"});
+  }
+  const std::string text = a.prompt_file.empty() ? a.prompt : read_text_file(a.prompt_file);
+  const Tokenizer& tokenizer = model.need_tokenizer();
+  if (!a.chat) return tokenizer.encode(text, true);
+  if (!model.chat_template || !model.chat_template->present()) {
+    fail({ErrorCode::kUsage, "this model has no chat template", model.config.id, "", "", "Leave --chat out"});
+  }
+  const Json messages = Json::array({{{"role", "user"}, {"content", text}}});
+  return tokenizer.encode(model.chat_template->render(messages, Json(), true), false);
+}
+
+bool is_backend(const std::string& word) { return word == "cpu" || word == "ref" || word == "webgpu"; }
+
+// A folder written by --dump, a checkpoint's folder with its reference, or the file itself.
+Stages read_reference(const std::string& word) {
+  const std::filesystem::path path = word;
+  std::error_code ignored;
+  for (const char* name : {"stages.safetensors", "reference.safetensors"}) {
+    if (std::filesystem::is_directory(path, ignored) && std::filesystem::exists(path / name, ignored)) {
+      return read_stages(path / name);
+    }
+  }
+  return read_stages(path);
+}
+
+struct Scored {
+  int32_t id;
+  float logit;
+};
+
+std::vector<Scored> top_logits(std::span<const float> logits, size_t count) {
+  std::vector<int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  count = std::min(count, order.size());
+  std::partial_sort(
+      order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),
+      [&](int32_t x, int32_t y) { return logits[static_cast<size_t>(x)] > logits[static_cast<size_t>(y)]; });
+  std::vector<Scored> top;
+  for (size_t i = 0; i < count; ++i) top.push_back({order[i], logits[static_cast<size_t>(order[i])]});
+  return top;
+}
+
+std::string piece(const LoadedModel& model, int32_t id) {
+  return model.tokenizer ? model.tokenizer->decode(std::vector<int32_t>{id}, false) : fmt::format("<{}>", id);
+}
+
+// The tokens of --watch: a text's first token, or an id where the text is #id.
+std::vector<std::pair<std::string, int32_t>> watched(const Arguments& a, const LoadedModel& model) {
+  std::vector<std::pair<std::string, int32_t>> list;
+  for (const std::string& text : a.watch) {
+    const std::vector<int32_t> ids = model.need_tokenizer().encode(text, false);
+    if (ids.empty()) fail({ErrorCode::kUsage, "no token to watch", "--watch", "", text, ""});
+    if (ids.size() > 1) {
+      fmt::print(stderr, "doppler: '{}' is {} tokens; the first, '{}', is watched\n", text, ids.size(),
+                 piece(model, ids[0]));
+    }
+    list.emplace_back(text, ids[0]);
+  }
+  return list;
+}
+
+Json logits_json(const Arguments& a, const LoadedModel& model, std::span<const float> logits) {
+  Json json = {{"top", Json::array()}, {"watch", Json::array()}};
+  for (const Scored& s : top_logits(logits, 5)) {
+    json["top"].push_back({{"id", s.id}, {"text", piece(model, s.id)}, {"logit", s.logit}});
+  }
+  for (const auto& [text, id] : watched(a, model)) {
+    const float logit = logits[static_cast<size_t>(id)];
+    const auto rank = std::count_if(logits.begin(), logits.end(), [&](float other) { return other > logit; });
+    json["watch"].push_back({{"text", text}, {"id", id}, {"logit", logit}, {"rank", rank + 1}});
+  }
+  return json;
+}
+
+void print_logits(const Json& json) {
+  fmt::print("\n{:<26}{:>8}{:>12}\n", "likeliest next", "id", "logit");
+  for (const Json& t : json["top"]) {
+    fmt::print("{:<26}{:>8}{:>12.4f}\n", fmt::format("'{}'", t["text"].get<std::string>()), t["id"].get<int>(),
+               t["logit"].get<double>());
+  }
+  for (const Json& w : json["watch"]) {
+    fmt::print("{:<26}{:>8}{:>12.4f}  (place {})\n", fmt::format("watched '{}'", w["text"].get<std::string>()),
+               w["id"].get<int>(), w["logit"].get<double>(), w["rank"].get<int>());
+  }
+}
+
+void print_json(const Json& json) { fmt::print("{}\n", json.dump(1, ' ', false, Json::error_handler_t::replace)); }
+
+std::string kind_of(const Arguments& a) { return a.compare.empty() ? "" : a.compare; }
+
+void write_dump(const std::string& folder, const Stages& run, const LoadedModel& model) {
+  FolderWriter writer{std::filesystem::path(folder)};
+  write_stages(writer.path() / "stages.safetensors", run);
+  const Json about = {{"model", model.config.id},
+                      {"quantization", model.quantization},
+                      {"backend", run.source},
+                      {"prompt_ids", run.prompt_ids}};
+  write_file_whole(writer.path() / "stages.json", about.dump(1) + "\n");
+  writer.commit();
+}
+
+void debug(const Arguments& a) {
+  const LoadedModel model = LoadedModel::load(a.model.empty() ? default_model() : std::filesystem::path(a.model));
+  std::unique_ptr<Stages> reference;
+  if (!a.compare.empty() && !is_backend(a.compare)) reference = std::make_unique<Stages>(read_reference(a.compare));
+  std::vector<int32_t> prompt = prompt_of(a, model, reference.get());
+  if (reference && !reference->prompt_ids.empty() && reference->prompt_ids != prompt) {
+    fail({ErrorCode::kUsage, "the reference was made from another prompt", a.compare, "", "",
+          "Leave the prompt out: the reference knows its own"});
+  }
+  std::vector<Probe> probes;
+  for (const std::string& text : a.probes) probes.push_back(parse_probe(text, model.plan));
+  const TapSteps steps = steps_of_layers(model.plan, a.layers);
+  const int context = std::max(a.context, static_cast<int>(prompt.size()) + a.tokens);
+  const BackendChoice backend = choose_backend(a.backend, a.device);
+  if (telling()) {
+    fmt::print(stderr, "\033[2m[{} on {}: {}; {} tokens]\033[0m\n", model.config.id, backend.name, backend.about,
+               prompt.size());
+  }
+  const auto executor = make_executor(model, backend.name, {context, a.threads, 0, a.device});
+  const Stages run = capture_run(*executor, model.plan, prompt, steps, a.tokens);
+  prompt = run.prompt_ids;  // and what was generated
+  const KernelOf kernel = [&](const Step& step) { return executor->kernel_of(step); };
+  if (!a.compare.empty() && !reference) {
+    const auto other = make_executor(model, a.compare, {context, a.threads, 0, a.device});
+    reference = std::make_unique<Stages>(capture_run(*other, model.plan, prompt, steps));
+  }
+  Json json = Json::object();
+  bool faulty = false;
+  const std::vector<int> positions = a.positions.empty() ? std::vector<int>{-1} : a.positions;
+  std::unique_ptr<Comparison> comparison;
+  if (reference) {
+    Bounds bounds = bounds_for(model.weights, is_backend(a.compare));
+    if (a.bound > 0) bounds = {a.bound, a.bound, std::max(0.5, 10 * a.bound)};
+    comparison =
+        std::make_unique<Comparison>(compare_stages(run, *reference, model.plan, model.weights, bounds, a.all));
+    faulty = !comparison->first_bad.empty() || comparison->stages.empty();
+    json = comparison_json(*comparison, model.plan, kernel);
+    if (!a.json) fmt::print("{}", comparison_table(*comparison, run, model.plan, kernel));
+  } else {
+    json["stages"] = statistics_json(run, positions);
+    if (!a.json) fmt::print("{}", statistics_table(run, model.plan, positions));
+  }
+  json["model"] = model.config.id;
+  json["backend"] = backend.name;
+  json["prompt_ids"] = prompt;
+  const Stage* logits = run.find("logits");
+  if (logits) json.update(logits_json(a, model, logits->row(logits->rows() - 1)));
+  if (logits && !a.json) print_logits(json);
+  if (a.nan_check) {
+    const std::optional<NotFinite> found = first_not_finite(run);
+    json["not_finite"] = found ? Json{{"stage", found->stage},
+                                      {"position", found->position},
+                                      {"column", found->column},
+                                      {"count", found->count}}
+                               : Json(nullptr);
+    faulty = faulty || found;
+    if (!a.json) {
+      fmt::print("\n{}\n", found
+                               ? fmt::format("First value that is not finite: {} at position {}, column {} ({} in that "
+                                             "stage)",
+                                             found->stage, found->position, found->column, found->count)
+                               : "Every value is finite.");
+    }
+  }
+  if (!probes.empty()) json["probes"] = Json::array();
+  for (const Probe& p : probes) {
+    for (const ProbedValue& v : probe(p, run)) {
+      json["probes"].push_back({{"stage", v.stage}, {"position", v.position}, {"dim", v.column}, {"value", v.value}});
+      if (!a.json) fmt::print("{}[{}, {}] = {:.9g}\n", v.stage, v.position, v.column, v.value);
+    }
+  }
+  if (!a.dump.empty()) write_dump(a.dump, run, model);
+  if (!a.html.empty()) write_debug_page(a.html, a.head, model, backend, run, comparison.get(), kind_of(a));
+  if (a.json) print_json(json);
+  if (faulty) throw Faulty{};
+}
+
+}  // namespace
+
+void add_debug(CLI::App& app) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* verb = app.add_subcommand("debug", "Look into a run, and name the first step that is wrong");
+  verb->add_option("model", a->model, "An RDRR folder (default: the model that ships with Doppler)");
+  verb->add_option("--prompt", a->prompt, "The text, as it is");
+  verb->add_option("--prompt-file", a->prompt_file, "Read the text from a file");
+  verb->add_option("--prompt-ids", a->prompt_ids, "The text as token ids: 2,5,9")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  verb->add_flag("--chat", a->chat, "Put the prompt through the model's chat template");
+  verb->add_option("--compare", a->compare,
+                   "cpu, ref, webgpu, a folder written by --dump, or a reference.safetensors: stop at the first stage "
+                   "that differs");
+  verb->add_option("--bound", a->bound, "Relative error a step may add (default: what rounding explains)")
+      ->check(CLI::PositiveNumber);
+  verb->add_flag("--all", a->all, "Compare every stage; do not stop at the first that differs");
+  verb->add_option("--layers", a->layers, "Tap these layers only: 0,12,25")->delimiter(',')->allow_extra_args(false);
+  verb->add_option("--position", a->positions, "Positions of the table; negative count from the end")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  verb->add_option("--watch", a->watch, "Print this token's logit (repeatable)")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
+  verb->add_option("--probe", a->probes, "Exact values: 'stage=logits,tokens=-1,dims=476,3868' (repeatable)")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
+  verb->add_option("--tokens", a->tokens, "Go on for so many tokens, and look into those too")
+      ->check(CLI::NonNegativeNumber);
+  verb->add_flag("--nan-check", a->nan_check, "Name the first value that is not finite; exit 1 if there is one");
+  verb->add_option("--dump", a->dump, "Write every tapped stage to this folder, for a later --compare");
+  verb->add_option("--html", a->html, "Write one page with charts");
+  verb->add_option("--head", a->head, "The head whose attention the page shows: LAYER:HEAD")->default_str("0:0");
+  verb->add_option("--backend", a->backend, "auto, webgpu, cpu or ref")->capture_default_str();
+  verb->add_option("--device", a->device, "Which GPU, as doppler devices counts them");
+  verb->add_option("--threads", a->threads, "Threads (default: one a core)");
+  verb->add_option("--context", a->context, "Tokens to make room for (default: the prompt's)");
+  verb->add_flag("--json", a->json, "Print one JSON object");
+  verb->footer(
+      "Exit code 1 when something is out of bounds.\nExamples:\n"
+      "  doppler debug models/tiny --prompt \"The color of the sky is\" --watch \" blue\"\n"
+      "  doppler debug models/tiny --prompt \"The color of the sky is\" --backend webgpu --compare ref\n"
+      "  doppler debug MODEL --compare reference.safetensors --html out.html");
+  verb->callback([a] { debug(*a); });
+}
+
+}  // namespace doppler

@@ -1,0 +1,112 @@
+#include "engine/perplexity.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/progress.h"
+#include "cli/default_model.h"
+#include "cli/token_file.h"
+#include "cli/verbs.h"
+#include "engine/backend.h"
+
+namespace doppler {
+namespace {
+
+struct Arguments {
+  std::string model, text, ids, against, backend = "auto";
+  ScoreOptions score;
+  int threads = 0, device = -1;
+  bool json = false;
+};
+
+std::vector<int32_t> tokens_of(const Arguments& a, const LoadedModel& model) {
+  if (a.text.empty() == a.ids.empty()) {
+    fail({ErrorCode::kUsage, "give a text or its tokens", "perplexity", "--text FILE or --ids FILE", "", ""});
+  }
+  if (!a.ids.empty()) return read_token_file(a.ids);
+  return model.need_tokenizer().encode(read_text_file(a.text), true);
+}
+
+void run(Arguments a) {
+  const LoadedModel model = LoadedModel::load(a.model.empty() ? default_model() : std::filesystem::path(a.model));
+  const std::vector<int32_t> tokens = tokens_of(a, model);
+  if (tokens.size() < 2) fail({ErrorCode::kUsage, "the text has no token to predict", "perplexity", "", "", ""});
+  // A window longer than the model's context, or than the text, is the longest there can be.
+  const int most = std::min(static_cast<int>(tokens.size()) - 1, model.config.max_context);
+  if (a.score.window > most) {
+    fmt::print(stderr, "doppler: the window is {} tokens: the text or the model's context has no more\n", most);
+    a.score.window = most;
+    a.score.stride = std::min(a.score.stride, most);
+  }
+  const ExecutorOptions options{a.score.window, a.threads, 0, a.device};
+  const auto executor = make_executor(model, a.backend, options);
+  std::unique_ptr<LoadedModel> other;
+  std::unique_ptr<Executor> against;
+  if (!a.against.empty()) {
+    other = std::make_unique<LoadedModel>(LoadedModel::load(a.against));
+    if (other->config.vocab != model.config.vocab) {
+      fail({ErrorCode::kUsage, "the two models have different vocabularies", a.against,
+            std::to_string(model.config.vocab), std::to_string(other->config.vocab), ""});
+    }
+    against = make_executor(*other, a.backend, options);
+  }
+  TextScore score;
+  {
+    Progress bar("perplexity", "tokens");
+    score =
+        score_text(*executor, against.get(), tokens, a.score, [&](size_t done, size_t all) { bar.update(done, all); });
+  }
+  if (a.json) {
+    Json json = {{"model", model.config.id},
+                 {"quantization", model.quantization},
+                 {"backend", executor->name()},
+                 {"perplexity", score.perplexity},
+                 {"tokens", score.tokens},
+                 {"window", a.score.window},
+                 {"stride", a.score.stride > 0 ? a.score.stride : a.score.window}};
+    if (other) {
+      json["against"] = {{"model", other->config.id},
+                         {"quantization", other->quantization},
+                         {"kl", score.kl},
+                         {"top1_agreement", score.top1_agreement}};
+    }
+    fmt::print("{}\n", json.dump(1));
+    return;
+  }
+  fmt::print("{} {}: perplexity {:.4f} over {} tokens (windows of {})\n", model.config.id, model.quantization,
+             score.perplexity, score.tokens, a.score.window);
+  if (other) {
+    fmt::print("against {} {}: KL divergence {:.5f} nats a token, the same first choice for {:.2f} % of tokens\n",
+               other->config.id, other->quantization, score.kl, 100 * score.top1_agreement);
+  }
+}
+
+}  // namespace
+
+void add_perplexity(CLI::App& app) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* verb = app.add_subcommand("perplexity", "How well a model predicts a text, and how far two models differ");
+  verb->add_option("model", a->model, "An RDRR folder (default: the model that ships with Doppler)");
+  verb->add_option("--text", a->text, "A file of text");
+  verb->add_option("--ids", a->ids, "A file of token ids: numbers, a JSON list, or a .npy of whole numbers");
+  verb->add_option("--window", a->score.window, "Tokens of one window")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  verb->add_option("--stride", a->score.stride, "From window to window (default: the window)")
+      ->check(CLI::PositiveNumber);
+  verb->add_option("--against", a->against, "Another artefact of the same model: print KL divergence and agreement");
+  verb->add_option("--backend", a->backend, "auto, webgpu, cpu or ref")->capture_default_str();
+  verb->add_option("--device", a->device, "Which GPU, as doppler devices counts them");
+  verb->add_option("--threads", a->threads, "Threads (default: one a core)");
+  verb->add_flag("--json", a->json, "Print one JSON object");
+  verb->footer(
+      "Example:\n  doppler perplexity models/tiny --ids tests/data/tiny/val_tokens.npy\n"
+      "  doppler perplexity model-q4 --text book.txt --against model-bf16");
+  verb->callback([a] { run(*a); });
+}
+
+}  // namespace doppler

@@ -1,0 +1,33 @@
+// What the debugger found, for people and for machines.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "base/json.h"
+#include "debug/compare.h"
+
+namespace doppler {
+
+using KernelOf = std::function<std::string(const Step& step)>;
+
+// One line a stage: min, max, mean, rms, largest absolute value over the whole row at each position asked for
+// (negative: from the end), layer by layer.
+std::string statistics_table(const Stages& stages, const Plan& plan, std::span<const int> positions);
+Json statistics_json(const Stages& stages, std::span<const int> positions);
+
+// The walk up to the first stage out of bounds; then that step with its inputs, its kernel and the likely cause.
+std::string comparison_table(const Comparison& comparison, const Stages& run, const Plan& plan, const KernelOf& kernel);
+// {stages: [{name, rel_error, cosine, worst, ok}], first_bad, cause, …}
+Json comparison_json(const Comparison& comparison, const Plan& plan, const KernelOf& kernel);
+
+struct NotFinite {
+  std::string stage;
+  int position = 0, column = 0;
+  float value = 0;
+  size_t count = 0;  // in that stage
+};
+// The first in the order of computation.
+std::optional<NotFinite> first_not_finite(const Stages& stages);
+
+}  // namespace doppler

@@ -1,0 +1,64 @@
+// The outputs of a run's steps, kept: what taps saw, what another program wrote to a file, or what an earlier run did.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "model/executor.h"
+
+namespace doppler {
+
+// One step's output for consecutive positions.
+struct Stage {
+  std::string name;
+  int width = 0;
+  int position = 0;         // of the first row
+  std::vector<float> data;  // [rows, width]
+
+  int rows() const { return width > 0 ? static_cast<int>(data.size()) / width : 0; }
+  std::span<const float> row(int r) const {
+    return std::span(data).subspan(static_cast<size_t>(r) * static_cast<size_t>(width), static_cast<size_t>(width));
+  }
+};
+
+struct Stages {
+  std::string source;  // for people: "cpu", a path
+  std::vector<Stage> all;
+  std::vector<int32_t> prompt_ids;  // empty where the source does not say
+
+  const Stage* find(std::string_view name) const;
+};
+
+// Collects what a tap sees. The object must outlive the tap.
+class Capture {
+ public:
+  explicit Capture(std::string source) { stages_.source = std::move(source); }
+  Tap tap();
+  Stages take() { return std::move(stages_); }
+
+ private:
+  Stages stages_;
+  std::map<std::string, size_t> index_;
+};
+
+// Steps of the layers asked for, and those outside of any layer; all steps for an empty list. Fails for a layer that
+// is not there.
+TapSteps steps_of_layers(const Plan& plan, std::span<const int> layers);
+
+// Runs the tokens from an empty context with the tapped steps captured, and all logits; then goes on for `generate`
+// likeliest tokens, which a backend may choose several at a time, and captures those as well (they are appended to
+// prompt_ids). Fails before anything runs if what is captured would not fit in `most_bytes`.
+Stages capture_run(Executor& executor, const Plan& plan, std::span<const int32_t> tokens, const TapSteps& steps,
+                   int generate = 0, size_t most_bytes = size_t{4} << 30);
+
+// One safetensors file: a tensor f32 [rows, width] a stage. Its metadata keeps the order of the steps, the first row's
+// position, the prompt and where it comes from.
+void write_stages(const std::filesystem::path& path, const Stages& stages);
+
+// Such a file, or one written by tools/dump_reference.py. Fails where a tensor is not f32 [rows, width].
+Stages read_stages(const std::filesystem::path& path);
+
+}  // namespace doppler

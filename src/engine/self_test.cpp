@@ -1,0 +1,71 @@
+#include "engine/self_test.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cpu/cpu_executor.h"
+#include "debug/compare.h"
+
+namespace doppler {
+namespace {
+
+constexpr size_t kLayers = 2;
+constexpr int kTokens = 5;
+
+// The first layers as a model of their own; the weights stay where they are.
+struct ShortModel {
+  ModelConfig config;
+  Plan plan;
+  Weights weights;
+
+  explicit ShortModel(const LoadedModel& model) : config(model.config) {
+    config.layers.resize(std::min(config.layers.size(), kLayers));
+    plan = build_plan(config);
+    for (const Step& step : plan.steps) {
+      for (const WeightUse& use : step.weights) weights.add(use.slot, model.weights.at(use.slot));
+    }
+  }
+};
+
+Stages captured(Executor& executor, const Plan& plan, std::span<const int32_t> tokens) {
+  TapSteps steps;
+  for (const Step& step : plan.steps) {
+    if (step.layer >= 0 && step.layer < static_cast<int>(kLayers)) steps.insert(step.name);
+  }
+  Capture capture{std::string(executor.name())};
+  executor.reset();
+  executor.set_tap_at(capture.tap(), steps);
+  executor.forward(tokens, Logits::kNone);
+  executor.set_tap(nullptr);
+  executor.reset();
+  return capture.take();
+}
+
+}  // namespace
+
+void self_test(Executor& executor, const LoadedModel& model) {
+  std::vector<int32_t> tokens;  // any known tokens do
+  for (int i = 0; i < kTokens; ++i) tokens.push_back((2 + 131 * i) % model.config.vocab);
+  const ShortModel small(model);
+  const auto cpu = make_cpu_executor(small.config, small.plan, small.weights, {.context = kTokens});
+  const Stages expected = captured(*cpu, small.plan, tokens), got = captured(executor, model.plan, tokens);
+  const Comparison comparison =
+      compare_stages(got, expected, model.plan, model.weights, bounds_for(model.weights, true));
+  if (tracing(Trace::kKernels)) {
+    trace(Trace::kKernels, fmt::format("self-test: {} stages compared with the CPU", comparison.stages.size()));
+  }
+  if (comparison.first_bad.empty() && !comparison.stages.empty()) return;
+  const Step* step = model.plan.find(comparison.first_bad);
+  const std::string kernel = step ? executor.kernel_of(*step) : "";
+  fail({ErrorCode::kDevice, fmt::format("the {} backend computes wrongly on this machine", executor.name()),
+        comparison.first_bad + (kernel.empty() ? "" : ", " + kernel), "what the CPU computes",
+        comparison.stages.empty()
+            ? "nothing to compare"
+            : fmt::format("relative error {:.2g}; {}", comparison.stages.back().rel_error, comparison.cause),
+        "Use --backend cpu, or --no-self-test to go on all the same"});
+}
+
+}  // namespace doppler

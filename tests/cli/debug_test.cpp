@@ -1,0 +1,148 @@
+// The debugger, the judge of text and the options from files, as a person calls them.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/json.h"
+#include "support/program.h"
+
+namespace doppler {
+namespace {
+
+using testing::call;
+using testing::expect_outcome;
+using testing::Outcome;
+
+const std::string kSky = "debug models/tiny --prompt 'The color of the sky is' --backend cpu ";
+
+TEST(Debug, PrintsLayersLikeliestTokensAndWatchedOnes) {
+  const Outcome outcome = call(kSky + "--layers 0,7 --watch ' blue' --nan-check --probe 'stage=logits,dims=476'");
+  EXPECT_EQ(outcome.code, 0);
+  for (const char* words : {"layer 0 at position 6", "layer7.out", "max-abs", "' blue'", "watched ' blue'", "place 1",
+                            "Every value is finite", "logits[6, 476] = "}) {
+    EXPECT_NE(outcome.out.find(words), std::string::npos) << words << "\n" << outcome.out;
+  }
+  EXPECT_EQ(outcome.out.find("layer3"), std::string::npos);
+}
+
+TEST(Debug, ComparesWithAnotherBackendAsJson) {
+  const Outcome outcome = call(kSky + "--compare ref --json");
+  EXPECT_EQ(outcome.code, 0);
+  const Json json = parse_json(outcome.out, "output");
+  EXPECT_TRUE(json["first_bad"].is_null());
+  EXPECT_GT(json["stages"].size(), 100u);
+  EXPECT_EQ(json["top"][0]["text"], " blue");
+}
+
+TEST(Debug, ADumpIsAReferenceAndAnotherModelIsOutOfBounds) {
+  const testing::Scratch scratch;
+  const std::string dump = (scratch / "dump").string(), model = (scratch / "model").string();
+  EXPECT_EQ(call("convert tests/data/models/gemma3-a " + model + " --quant f32 --no-tokenizer").code, 0);
+  const std::string run = "debug " + model + " --backend cpu ";
+  EXPECT_EQ(call(run + "--prompt-ids 2,5,9,14 --dump " + dump).code, 0);
+  EXPECT_EQ(call(run + "--compare " + dump).code, 0);
+  // What an independent implementation computed, with the prompt it knows.
+  expect_outcome(run + "--compare tests/data/models/gemma3-a/reference.safetensors", 0, "within bounds");
+  const Outcome other = call(run + "--compare tests/data/models/gemma3-b/reference.safetensors --json");
+  EXPECT_EQ(other.code, 1);
+  const Json json = parse_json(other.out, "output");
+  EXPECT_EQ(json["first_bad"], "embed");
+  EXPECT_TRUE(json["cause"].is_string());
+  EXPECT_FALSE(json["stages"].back()["ok"].get<bool>());
+}
+
+TEST(Debug, RefusesWhatItCannotDo) {
+  expect_outcome("debug models/tiny --backend cpu", 2, "there is no prompt");
+  expect_outcome(kSky + "--layers 0,9", 2, "no such layer");
+  expect_outcome(kSky + "--probe nonsense", 2, "probe");
+  expect_outcome(kSky + "--compare /nowhere.safetensors", 3, "/nowhere.safetensors");
+  expect_outcome(kSky + "--trace nonsense", 2, "subject");
+  expect_outcome(kSky + "--html /tmp/x.html --head 9:0", 2, "no such head");
+}
+
+// A real browser draws the page: what it measures of its parts comes back in the document.
+TEST(Debug, ThePageStandsInABrowser) {
+  if (!std::filesystem::exists("/usr/bin/chromium")) GTEST_SKIP() << "there is no chromium here";
+  const testing::Scratch scratch;
+  const std::string page = (scratch / "page.html").string(), shot = (scratch / "shot.png").string();
+  ASSERT_EQ(call(kSky + "--compare ref --head 3:1 --html " + page).code, 0);
+  const std::string html = testing::slurp(page);
+  EXPECT_EQ(html.find("http://"), html.find("http://www.w3.org"));
+  EXPECT_EQ(html.find("<script"), std::string::npos);
+  // A copy with a script that looks at every chart and says what it sees.
+  const std::string probe =
+      "<script>onload=()=>{const seen=[...document.querySelectorAll('svg.chart')].map(s=>{const b=s.getBBox(),"
+      "v=s.viewBox.baseVal;return [Math.round(b.width),Math.round(b.height),v.width,v.height,"
+      "b.x>=-1&&b.y>=-1&&b.x+b.width<=v.width+1&&b.y+b.height<=v.height+1].join(':')});"
+      "document.title='SEEN '+seen.join(' ')+' wide '+(document.documentElement.scrollWidth<=innerWidth)}</script>";
+  testing::spill(scratch / "probe.html", html + probe);
+  const std::string command = "chromium --headless --no-sandbox --disable-gpu --window-size=1000,1900 ";
+  const auto browse = [&](const std::string& rest) {
+    FILE* pipe = ::popen((command + rest + " 2>/dev/null").c_str(), "r");
+    std::string out;
+    std::array<char, 4096> buffer;
+    for (size_t n; pipe && (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) out.append(buffer.data(), n);
+    if (pipe) ::pclose(pipe);
+    return out;
+  };
+  const std::string dom = browse("--dump-dom '" + (scratch / "probe.html").string() + "'");
+  const size_t seen = dom.find("SEEN ");
+  ASSERT_NE(seen, std::string::npos) << dom.substr(0, 400);
+  const std::string title = dom.substr(seen, dom.find('<', seen) - seen);
+  size_t charts = 0;
+  for (size_t at = 0; (at = title.find(":true", at)) != std::string::npos; ++at) ++charts;
+  EXPECT_EQ(charts, 4u) << title;  // errors, residual stream, attention, probabilities: each within its frame
+  EXPECT_EQ(title.find(":false"), std::string::npos) << title;
+  EXPECT_NE(title.find("wide true"), std::string::npos) << title;
+  browse("--screenshot='" + shot + "' '" + page + "'");
+  EXPECT_GT(testing::slurp(shot).size(), 20000u);
+}
+
+TEST(Perplexity, IsPrintedWithTheAgreementOfTwoModels) {
+  const testing::Scratch scratch;
+  testing::spill(scratch / "ids.json", "[2, 513, 665, 442, 365, 992, 418, 1189]");
+  const Outcome outcome = call("perplexity models/tiny --backend cpu --json --window 7 --ids " +
+                               (scratch / "ids.json").string() + " --against models/tiny");
+  EXPECT_EQ(outcome.code, 0);
+  const Json json = parse_json(outcome.out, "output");
+  EXPECT_EQ(json["tokens"], 7);
+  EXPECT_GT(json["perplexity"].get<double>(), 1);
+  EXPECT_NEAR(json["against"]["kl"].get<double>(), 0, 1e-6);
+  EXPECT_EQ(json["against"]["top1_agreement"], 1.0);
+  testing::spill(scratch / "bad.txt", "2, 5, x");
+  expect_outcome("perplexity models/tiny --ids " + (scratch / "bad.txt").string(), 4, "no token id");
+  expect_outcome("perplexity models/tiny", 2, "a text or its tokens");
+}
+
+TEST(Config, KeysAreOptionsAndWhatIsGivenWins) {
+  const testing::Scratch scratch;
+  testing::spill(scratch / "c.json", R"({"max_tokens": 2, "raw": true, "backend": "cpu", "stop": ["zzz"]})");
+  const std::string file = " --config " + (scratch / "c.json").string();
+  EXPECT_EQ(call("run 'The color of the sky is'" + file).out, " blue.\n");
+  EXPECT_EQ(call("run 'The color of the sky is'" + file + " --max-tokens 1").out, " blue\n");
+  EXPECT_EQ(call("run 'The color of the sky is'" + file + " --config '{\"max_tokens\": 1}'").out, " blue\n");
+  expect_outcome("run hello --config '{\"max_tokenz\": 1}'", 2, "max_tokenz");
+  expect_outcome("run hello --config /nowhere.json", 3, "/nowhere.json");
+  expect_outcome("run hello --config '{\"preset\": \"none\"}'", 2, "preset");
+  const Outcome shown = call("config --show run" + file + " --config debug");
+  EXPECT_EQ(shown.code, 0);
+  for (const char* words : {"max_tokens", "c.json", "preset debug", "temperature", "default"}) {
+    EXPECT_NE(shown.out.find(words), std::string::npos) << words << "\n" << shown.out;
+  }
+}
+
+TEST(Trace, TellsOnlyOfTheSubjectsAskedFor) {
+  const std::string run = "run --raw 'The color of the sky is' --max-tokens 2 --backend cpu ";
+  const Outcome outcome = call(run + "--trace all,-attn,-ffn,-buffers");
+  for (const char* words : {"[loader]", "[kernels]", "[kv]", "[sample]", "[perf]", "[embed]", "[logits]"}) {
+    EXPECT_NE(outcome.out.find(words), std::string::npos) << words << "\n" << outcome.out;
+  }
+  for (const char* words : {"[attn]", "[ffn]", "[buffers]"})
+    EXPECT_EQ(outcome.out.find(words), std::string::npos) << words;
+  EXPECT_NE(call(run + "--trace attn").out.find("layer0.q_rope"), std::string::npos);
+  EXPECT_NE(call(run + "--log verbose").out.find("[tiny"), std::string::npos);
+  EXPECT_EQ(call(run + "--log silent").out, " blue.\n");
+}
+
+}  // namespace
+}  // namespace doppler

@@ -1,0 +1,78 @@
+// Looking into a batched decode on a GPU: the same tokens come out, and what is seen is what the CPU computes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "convert/convert.h"
+#include "debug/compare.h"
+#include "engine/backend.h"
+#include "gpu/device.h"
+#include "support/reference.h"
+#include "support/scratch.h"
+#include "support/software_gpu.h"
+
+namespace doppler {
+namespace {
+
+class DecodeTaps : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    testing::choose_gpu_driver();
+    std::string why;
+    if (!gpu::webgpu_available(&why)) GTEST_SKIP() << "no GPU: " << why;
+  }
+};
+
+TEST_P(DecodeTaps, KeepEveryTokenOfASubmitAndChangeNoChoice) {
+  const std::filesystem::path source = DOPPLER_TEST_DATA "/models/" + std::string(GetParam());
+  testing::Scratch scratch;
+  ConvertOptions options;
+  options.recipe = recipe_named("f32");
+  options.no_tokenizer = true;
+  convert(source, scratch / "model", options);
+  const LoadedModel model = LoadedModel::load(scratch / "model");
+  const std::vector<int32_t> prompt = testing::Reference(source).ids("prompt_ids");
+  const ExecutorOptions room{.context = 128, .threads = 2, .checked = true};
+  const auto plain = make_executor(model, "webgpu", room), tapped = make_executor(model, "webgpu", room);
+  const int32_t first = argmax(plain->forward(prompt, Logits::kLast));
+  const std::vector<int32_t> expected = plain->decode(first, 6, {}, 0);
+  if (expected.empty()) GTEST_SKIP() << "this device chooses no tokens itself";
+  tapped->forward(prompt, Logits::kLast);
+  {
+    // Some layers of one model, all of the other (an empty list).
+    const std::vector<int> layers = GetParam() == std::string("gemma3-a") ? std::vector<int>{0, 3} : std::vector<int>{};
+    tapped->rewind(static_cast<int>(prompt.size()));
+    const TapSteps steps = steps_of_layers(model.plan, layers);
+    Capture capture("webgpu");
+    tapped->set_tap_at(capture.tap(), steps);
+    const uint64_t before = tapped->counters().submits;
+    const std::vector<int32_t> chosen = tapped->decode(first, 6, {}, 0);
+    EXPECT_EQ(tapped->counters().submits, before + 1) << "one submit for all tokens";
+    tapped->set_tap(nullptr);
+    EXPECT_EQ(chosen, expected);
+    const Stages seen = capture.take();
+
+    std::vector<int32_t> text = prompt;
+    text.push_back(first);
+    text.insert(text.end(), expected.begin(), expected.end() - 1);
+    const auto cpu = make_executor(model, "cpu", room);
+    const Stages all = capture_run(*cpu, model.plan, text, steps);
+    const Comparison c = compare_stages(seen, all, model.plan, model.weights, bounds_for(model.weights, true));
+    EXPECT_EQ(c.first_bad, "") << c.cause;
+    size_t keys = 0;  // turned keys are in the GPU's cache only
+    for (const Stage& stage : all.all) keys += stage.name.find("k_rope") != std::string::npos ? 1 : 0;
+    EXPECT_EQ(c.stages.size(), all.all.size() - keys);
+    ASSERT_FALSE(seen.all.empty());
+    EXPECT_EQ(seen.all[0].rows(), 6);
+    EXPECT_EQ(seen.all[0].position, static_cast<int>(prompt.size()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoint, DecodeTaps, ::testing::Values("gemma3-a", "gemma2-a"), [](const auto& each) {
+  std::string name = each.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace doppler

@@ -1,0 +1,166 @@
+// The debugger finds each planted fault by the name of its step, on the CPU and through WebGPU.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "convert/convert.h"
+#include "cpu/cpu_executor.h"
+#include "debug/compare.h"
+#include "debug/faults.h"
+#include "engine/backend.h"
+#include "gpu/device.h"
+#include "gpu/gpu_executor.h"
+#include "support/reference.h"
+#include "support/scratch.h"
+#include "support/software_gpu.h"
+
+namespace doppler {
+namespace {
+
+using testing::Fault;
+using testing::Faulty;
+
+// Makes the position counter slip by running one token too many, unseen, before token `at`.
+class Slipping : public Executor {
+ public:
+  Slipping(std::unique_ptr<Executor> inner, int at) : inner_(std::move(inner)), at_(at) {}
+  std::string_view name() const override { return inner_->name(); }
+  int position() const override { return inner_->position(); }
+  void reset() override { inner_->reset(); }
+  size_t context_bytes() const override { return inner_->context_bytes(); }
+  void set_tap(Tap tap) override {
+    tap_ = tap;
+    inner_->set_tap(!tap ? Tap() : [this](const Step& step, std::span<const float> data, int tokens, int position) {
+      if (!hidden_) tap_(step, data, tokens, position - slipped_);
+    });
+  }
+  std::span<const float> forward(std::span<const int32_t> tokens, Logits want) override {
+    inner_->forward(tokens.first(static_cast<size_t>(at_)), want);
+    hidden_ = true;
+    inner_->forward(tokens.subspan(static_cast<size_t>(at_), 1), want);
+    hidden_ = false;
+    slipped_ = 1;
+    return inner_->forward(tokens.subspan(static_cast<size_t>(at_)), want);
+  }
+
+ private:
+  std::unique_ptr<Executor> inner_;
+  const int at_;
+  Tap tap_;
+  int slipped_ = 0;
+  bool hidden_ = false;
+};
+
+class PlantedFaults : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (GetParam() != "webgpu") return;
+    testing::choose_gpu_driver();
+    std::string why;
+    if (!gpu::webgpu_available(&why)) GTEST_SKIP() << "no GPU: " << why;
+  }
+
+  LoadedModel load(const std::string& model, const testing::Scratch& scratch) {
+    if (model == "tiny") return LoadedModel::load(DOPPLER_SOURCE_DIR "/models/tiny");
+    const size_t blank = model.find(' ');
+    ConvertOptions options;
+    options.recipe = recipe_named(model.substr(blank + 1));
+    options.no_tokenizer = true;
+    convert(DOPPLER_TEST_DATA "/models/" + model.substr(0, blank), scratch / "model", options);
+    return LoadedModel::load(scratch / "model");
+  }
+
+  std::vector<int32_t> prompt(const std::string& model) {
+    if (model == "tiny") return {2, 513, 665, 442, 365, 992, 418};
+    return testing::Reference(DOPPLER_TEST_DATA "/models/" + model.substr(0, model.find(' '))).ids("prompt_ids");
+  }
+
+  std::unique_ptr<Executor> executor(const Faulty& f) {
+    const ExecutorOptions options{.context = 128, .threads = 2, .checked = true};
+    std::unique_ptr<Executor> made = GetParam() == "webgpu" ? make_gpu_executor(f.config, f.plan, f.weights, options)
+                                                            : make_cpu_executor(f.config, f.plan, f.weights, options);
+    if (f.slip_at >= 0) made = std::make_unique<Slipping>(std::move(made), f.slip_at);
+    return made;
+  }
+};
+
+// Made once for all faults of a model: what the truth computes, and what the healthy backend does.
+struct Healthy {
+  testing::Scratch scratch;
+  std::unique_ptr<LoadedModel> model;
+  Stages reference;
+};
+
+TEST_P(PlantedFaults, AreFoundByTheNameOfTheirStep) {
+  std::map<std::string, Healthy> known;
+  for (const Fault& fault : testing::planted_faults()) {
+    SCOPED_TRACE(fault.name);
+    Healthy& healthy = known[fault.model];
+    const std::vector<int32_t> tokens = prompt(fault.model);
+    const bool fresh = !healthy.model;
+    if (fresh) {
+      healthy.model = std::make_unique<LoadedModel>(load(fault.model, healthy.scratch));
+      const auto truth = make_executor(*healthy.model, "ref", {.context = 128});
+      healthy.reference = capture_run(*truth, healthy.model->plan, tokens, {});
+    }
+    const LoadedModel& model = *healthy.model;
+    const Bounds bounds = bounds_for(model.weights, true);
+    Faulty faulty{model.config, model.plan, model.weights, {}, -1};
+    if (fresh) {
+      const Stages run = capture_run(*executor(faulty), faulty.plan, tokens, {});
+      const Comparison well = compare_stages(run, healthy.reference, faulty.plan, faulty.weights, bounds);
+      ASSERT_EQ(well.first_bad, "") << well.cause << " error " << well.stages.back().rel_error << " element "
+                                    << well.stages.back().element_error;
+    }
+    fault.plant(faulty);
+    const Stages run = capture_run(*executor(faulty), faulty.plan, tokens, {});
+    const Comparison ill = compare_stages(run, healthy.reference, faulty.plan, faulty.weights, bounds);
+    EXPECT_EQ(ill.first_bad, fault.step) << ill.cause;
+    EXPECT_NE(ill.cause.find(fault.cause), std::string::npos) << ill.cause;
+    ASSERT_FALSE(ill.stages.empty());
+    EXPECT_FALSE(ill.stages.back().ok);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backend, PlantedFaults, ::testing::Values("cpu", "webgpu"),
+                         [](const auto& each) { return each.param; });
+
+// No false alarm: what rounding and quantisation do to a healthy model stays within the bounds.
+class HealthyModels : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(HealthyModels, HaveNoFault) {
+  const std::filesystem::path source = DOPPLER_TEST_DATA "/models/" + GetParam();
+  for (const char* quant : {"f32", "q4_k_m"}) {
+    testing::Scratch scratch;
+    ConvertOptions options;
+    options.recipe = recipe_named(quant);
+    options.no_tokenizer = true;
+    convert(source, scratch / "model", options);
+    const LoadedModel model = LoadedModel::load(scratch / "model");
+    const Stages reference = read_stages(source / "reference.safetensors");
+    ASSERT_FALSE(reference.prompt_ids.empty());
+    const auto cpu = make_executor(model, "cpu", {.context = 128, .threads = 2});
+    const Stages run = capture_run(*cpu, model.plan, reference.prompt_ids, {});
+    const Comparison other =
+        compare_stages(run, reference, model.plan, model.weights, bounds_for(model.weights, false));
+    EXPECT_EQ(other.first_bad, "") << quant << ": " << other.cause << " " << other.stages.back().rel_error;
+    EXPECT_EQ(other.stages.size(), reference.all.size());
+    EXPECT_TRUE(other.not_compared.empty());
+    const auto truth = make_executor(model, "ref", {.context = 128});
+    const Stages exact = capture_run(*truth, model.plan, reference.prompt_ids, {});
+    const Comparison same = compare_stages(run, exact, model.plan, model.weights, bounds_for(model.weights, true));
+    EXPECT_EQ(same.first_bad, "") << quant << ": " << same.cause << " " << same.stages.back().rel_error;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoint, HealthyModels,
+                         ::testing::Values("gemma3-a", "gemma3-b", "gemma2-a", "llama-a", "qwen3-a", "gptoss-a"),
+                         [](const auto& each) {
+                           std::string name = each.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace doppler

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Writes what Hugging Face transformers computes on a checkpoint, stage by stage, for `doppler debug --compare`.
+
+    python3 tools/dump_reference.py CHECKPOINT OUT --prompt "The color of the sky is"
+    doppler debug CONVERTED --compare OUT
+
+OUT becomes a folder with reference.safetensors (stage name -> f32 [tokens, width], names as `doppler inspect --plan`
+prints them) and reference.json (prompt ids, greedy continuation, the margin of every choice). Needs torch, transformers
+and safetensors. Everything runs in float32 on the CPU unless --dtype or --device say otherwise.
+"""
+import argparse
+import json
+import os
+import sys
+
+# Our stage -> the submodules of a decoder layer whose output it is; the first that exists is taken.
+LAYER_STAGES = {
+    "attn_norm": ["input_layernorm"],
+    "q_proj": ["self_attn.q_proj"],
+    "k_proj": ["self_attn.k_proj"],
+    "v_proj": ["self_attn.v_proj"],
+    "attn_out": ["self_attn.o_proj"],
+    "post_attn_norm": ["post_attention_layernorm"],
+    "pre_ffn_norm": ["pre_feedforward_layernorm"],
+    "ffn_out": ["mlp", "feed_forward", "block_sparse_moe"],
+    "post_ffn_norm": ["post_feedforward_layernorm"],
+}
+# Norms over heads give [tokens, heads, head_dim], which is one row a token for us.
+HEAD_STAGES = {"q_norm": ["self_attn.q_norm"], "k_norm": ["self_attn.k_norm"]}
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", help="a folder or a name on the hub")
+    parser.add_argument("out", help="the folder to write")
+    parser.add_argument("--prompt", help="the text, as it is (the tokenizer adds its special tokens)")
+    parser.add_argument("--prompt-ids", help="the text as token ids: 2,5,9")
+    parser.add_argument("--tokens", type=int, default=32, help="length of the greedy continuation")
+    parser.add_argument("--layers", help="only these layers: 0,12,25 (default: all)")
+    parser.add_argument("--dtype", default="float32", help="float32, bfloat16 or float16")
+    parser.add_argument("--device", default="cpu")
+    options = parser.parse_args()
+    if (options.prompt is None) == (options.prompt_ids is None):
+        parser.error("give --prompt or --prompt-ids")
+    return options
+
+
+def submodule(layer, names):
+    for name in names:
+        module = layer
+        for part in name.split("."):
+            module = getattr(module, part, None)
+            if module is None:
+                break
+        else:
+            return module
+    return None
+
+
+def decoder_of(model):
+    """The module that has the layers, wherever a family puts it."""
+    for path in ("model", "model.language_model", "language_model.model", "transformer", "model.text_model"):
+        module = model
+        for part in path.split("."):
+            module = getattr(module, part, None)
+            if module is None:
+                break
+        if module is not None and hasattr(module, "layers"):
+            return module
+    sys.exit("dump_reference: no decoder layers found in " + type(model).__name__)
+
+
+def main():
+    options = arguments()
+    if os.path.exists(options.out):
+        sys.exit(f"dump_reference: {options.out} is there already")
+    try:
+        import torch
+        import transformers
+        from safetensors.torch import save_file
+    except ImportError as missing:
+        sys.exit(f"dump_reference: {missing}. Install torch, transformers and safetensors first")
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        options.checkpoint, torch_dtype=getattr(torch, options.dtype), attn_implementation="eager")
+    model = model.to(options.device).eval()
+    if options.prompt_ids:
+        ids = [int(word) for word in options.prompt_ids.split(",")]
+    else:
+        ids = transformers.AutoTokenizer.from_pretrained(options.checkpoint)(options.prompt)["input_ids"]
+
+    stages = {}
+
+    def keep(name):
+        def hook(_module, _inputs, output):
+            value = output[0] if isinstance(output, (tuple, list)) else output
+            stages[name] = value.detach().float().cpu().reshape(len(ids), -1).contiguous()
+        return hook
+
+    decoder = decoder_of(model)
+    wanted = None if options.layers is None else {int(word) for word in options.layers.split(",")}
+    hooks = [decoder.norm.register_forward_hook(keep("final_norm"))]
+    # The stage is the residual stream as the first layer gets it: some families scale the embedding outside its module.
+    hooks.append(decoder.layers[0].register_forward_pre_hook(
+        lambda _m, inputs, kwargs: keep("embed")(None, None, inputs[0] if inputs else kwargs["hidden_states"]),
+        with_kwargs=True))
+    for number, layer in enumerate(decoder.layers):
+        if wanted is not None and number not in wanted:
+            continue
+        hooks.append(layer.register_forward_hook(keep(f"layer{number}.out")))
+        for stage, names in LAYER_STAGES.items():
+            module = submodule(layer, names)
+            if module is not None:
+                hooks.append(module.register_forward_hook(keep(f"layer{number}.{stage}")))
+        for stage, names in HEAD_STAGES.items():
+            module = submodule(layer, names)
+            if module is not None:
+                hooks.append(module.register_forward_hook(head_hook(stages, f"layer{number}.{stage}", len(ids))))
+
+    with torch.no_grad():
+        tokens = torch.tensor([ids], device=options.device)
+        logits = model(tokens, use_cache=False).logits
+        stages["logits"] = logits[0].detach().float().cpu().contiguous()
+        for hook in hooks:
+            hook.remove()
+        greedy, margins, text = [], [], list(ids)
+        for _ in range(options.tokens):
+            row = model(torch.tensor([text], device=options.device), use_cache=False).logits[0, -1].float()
+            best = torch.topk(row, 2)
+            greedy.append(int(best.indices[0]))
+            margins.append(float(best.values[0] - best.values[1]))
+            text.append(greedy[-1])
+
+    os.makedirs(options.out)
+    save_file(stages, os.path.join(options.out, "reference.safetensors"),
+              metadata={"prompt_ids": json.dumps(ids), "source": f"transformers {transformers.__version__}"})
+    with open(os.path.join(options.out, "reference.json"), "w") as file:
+        json.dump({"source": f"transformers {transformers.__version__}, {options.dtype}", "prompt_ids": ids,
+                   "greedy_ids": greedy, "greedy_margin": margins,
+                   "max_abs": {name: float(value.abs().max()) for name, value in stages.items()}}, file, indent=1)
+    print(f"{len(stages)} stages of {len(ids)} tokens in {options.out}")
+
+
+def head_hook(stages, name, rows):
+    """A norm over heads sees [1, heads, tokens, dim] or [1, tokens, heads, dim], as the family likes."""
+    def hook(_module, _inputs, output):
+        value = output.detach().float().cpu()[0]
+        if value.shape[0] != rows or (value.shape[1] == rows and value.shape[0] == rows):
+            value = value.transpose(0, 1)
+        stages[name] = value.reshape(rows, -1).contiguous()
+    return hook
+
+
+if __name__ == "__main__":
+    main()
