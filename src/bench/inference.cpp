@@ -33,7 +33,7 @@ void check(const InferenceWorkload& w) {
 double InferenceResult::decode_bytes_s() const { return median(decode_tok_s) * bytes_per_token; }
 double InferenceResult::bandwidth_share() const { return bandwidth > 0 ? decode_bytes_s() / bandwidth : 0; }
 
-InferenceResult bench_inference(const std::filesystem::path& path, const InferenceWorkload& workload,
+InferenceResult bench_inference(const ModelLoader& load, const InferenceWorkload& workload,
                                 const std::function<void(std::string_view)>& progress) {
   check(workload);
   InferenceResult result;
@@ -41,7 +41,7 @@ InferenceResult bench_inference(const std::filesystem::path& path, const Inferen
   result.cpu = cpu_name();
   progress("loading");
   const auto load_start = Clock::now();
-  const LoadedModel model = LoadedModel::load(path);
+  const LoadedModel model = load();
   const int needed = workload.prompt_tokens + workload.tokens;
   const int context = workload.context > 0 ? workload.context : needed;
   const auto executor = make_executor(model, workload.backend, {context, workload.threads, 0, workload.device});

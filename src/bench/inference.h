@@ -1,13 +1,13 @@
 // How fast a model runs here, beside what the machine allows.
 #pragma once
 
-#include <filesystem>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/json.h"
+#include "engine/loaded_model.h"
 
 namespace doppler {
 
@@ -53,11 +53,13 @@ struct TokenProfile {
   std::string to_table() const;
 };
 
+using ModelLoader = std::function<LoadedModel()>;
+
 // One token after `prompt_tokens`, the median of `runs`. Empty where the backend has no clock.
-TokenProfile profile_token(const std::filesystem::path& model, const InferenceWorkload& workload);
+TokenProfile profile_token(const ModelLoader& load, const InferenceWorkload& workload);
 
 // `progress` is told what is going on, a line at a time.
-InferenceResult bench_inference(const std::filesystem::path& model, const InferenceWorkload& workload,
+InferenceResult bench_inference(const ModelLoader& load, const InferenceWorkload& workload,
                                 const std::function<void(std::string_view)>& progress);
 
 }  // namespace doppler

@@ -19,8 +19,8 @@ std::string without_layer(const std::string& step) {
 
 }  // namespace
 
-TokenProfile profile_token(const std::filesystem::path& path, const InferenceWorkload& workload) {
-  const LoadedModel model = LoadedModel::load(path);
+TokenProfile profile_token(const ModelLoader& load, const InferenceWorkload& workload) {
+  const LoadedModel model = load();
   const int context = workload.prompt_tokens + workload.tokens + workload.runs + 8;
   const auto executor = make_executor(model, workload.backend, {context, workload.threads, 0, workload.device});
   int32_t token = argmax(executor->forward(random_prompt(workload.prompt_tokens, model.config.vocab), Logits::kLast));

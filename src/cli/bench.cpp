@@ -5,6 +5,7 @@
 
 #include "bench/inference.h"
 #include "cli/default_model.h"
+#include "cli/load_model.h"
 #include "cli/verbs.h"
 
 namespace doppler {
@@ -22,12 +23,13 @@ void run_inference(const InferenceArguments& arguments) {
     if (terminal) fmt::print(stderr, "\r\033[K{}", line);
   };
   const std::string model = arguments.model.empty() ? default_model().string() : arguments.model;
+  const auto load = [&] { return load_model(model); };
   if (arguments.profile) {
-    const TokenProfile profile = profile_token(model, arguments.workload);
+    const TokenProfile profile = profile_token(load, arguments.workload);
     fmt::print("{}", arguments.json ? profile.to_json().dump(1) + "\n" : profile.to_table());
     return;
   }
-  const InferenceResult result = bench_inference(model, arguments.workload, progress);
+  const InferenceResult result = bench_inference(load, arguments.workload, progress);
   if (arguments.json) {
     fmt::print("{}\n", result.to_json().dump(1));
   } else {

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "cli/default_model.h"
+#include "cli/load_model.h"
 #include "cli/verbs.h"
 #include "engine/backend.h"
 #include "engine/session.h"
@@ -227,7 +228,7 @@ void run(Arguments a) {
     fail({ErrorCode::kUsage, "there is no prompt", "run", "", "", "Give one in quotes, or use --chat"});
   }
   const auto start = Clock::now();
-  const LoadedModel model = LoadedModel::load(path);
+  const LoadedModel model = load_model(path);
   settle_sampling(a, model.recommended);
   const int context = a.context > 0 ? a.context : default_context(model.config);
   if (context > model.config.max_context) {
