@@ -241,6 +241,12 @@ ModelConfig config_from_gguf(const GgufFile& file, const Family& family, const s
         config.update(require_object(item, "set", where));
     }
   }
+  const Tensor* embed = file.tensor(gguf_names(family, "embed").at(0));
+  const double vocabulary = in.number_or("vocab_size", 0);
+  if (embed && embed->shape.size() == 2)
+    config["vocab_size"] = embed->shape[0];
+  else if (vocabulary > 0)
+    config["vocab_size"] = vocabulary;
   config["tie_word_embeddings"] = file.tensor(gguf_names(family, "lm_head").at(0)) == nullptr;
   check_agree(in, "attention.value_length", config, "head_dim");
   read_rope_scaling(file, in, config);
@@ -288,6 +294,17 @@ Json llama3_scaling_from(std::span<const float> divisors, double theta, const st
                          {"high_freq_factor", 1 + 1 / b},
                          {"original_max_position_embeddings", std::round(a / b)}});
     }
+  }
+  // Fewer blended frequencies leave a choice: the usual ratio of the cut-offs, and the context that fits the one there
+  // is, or that lies between the last frequency kept and the first divided.
+  const auto usual_ratio = [&](double context) {
+    guesses.push_back(
+        {{"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_max_position_embeddings", context}});
+  };
+  if (blended.size() == 1) usual_ratio(std::round((3 * kept(blended[0]) + 1) / inverse_wavelength(blended[0])));
+  for (size_t i = 1; i < divisors.size(); ++i) {
+    if (blended.empty() && kept(i - 1) > 0.5 && kept(i) < 0.5)
+      usual_ratio(std::round((4 / inverse_wavelength(i - 1) + 1 / inverse_wavelength(i)) / 2));
   }
   for (Json& guess : guesses) {
     RopeConfig rope{theta,

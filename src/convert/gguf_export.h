@@ -13,11 +13,11 @@ namespace doppler {
 struct GgufExportOptions {
   // Empty: every tensor keeps its type where GGUF can hold it (rows there are whole blocks; others become Q8_0 or F16).
   // q4_0, q4_k_m, q8_0, f16, bf16, f32: the types that llama.cpp's own quantiser would choose.
-  std::string quant;
+  std::string quant{};
   int threads = 0;
-  bool replace = false;                                       // a file that is already there gives way
-  std::function<void(uint64_t done, uint64_t all)> progress;  // weights
-  std::function<bool()> cancelled;
+  bool replace = false;                                         // a file that is already there gives way
+  std::function<void(uint64_t done, uint64_t all)> progress{};  // weights
+  std::function<bool()> cancelled{};
 };
 
 // The file is written whole or not at all. Fails if GGUF has no place for one of the model's numbers.

@@ -49,8 +49,9 @@ struct GgufRows {
 };
 GgufRows rows_of(const GgufSlot& slot);
 
-// One row (of rows_of()) in our order as `to`; `scratch` has room for two rows of floats.
-RowOutcome fetch_row(const GgufSlot& slot, int64_t row, DType to, std::byte* out, float* scratch);
+// One row (of rows_of()) in our order as `to`; `scratch` has room for two rows of floats. `quick` rounds to Q8_0 without
+// looking for the best scale, and measures no error.
+RowOutcome fetch_row(const GgufSlot& slot, int64_t row, DType to, std::byte* out, float* scratch, bool quick = false);
 
 // A model that runs from the file itself: weights stay where they are mapped, except those that had to be rearranged or
 // have no kernels, which are held here. The notes say which and why.

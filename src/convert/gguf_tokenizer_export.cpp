@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "convert/gguf_config.h"
 #include "convert/gguf_tokenizer.h"
+#include "text/json_reader.h"
 #include "text/tokenizer_spec.h"
 
 namespace doppler {
@@ -46,31 +48,43 @@ std::string token_named(const Json& settings, const char* key) {
   return value && value->is_string() ? value->get<std::string>() : "";
 }
 
+constexpr float kNeverMade = -1e9f;  // the score of pieces that no merge makes
+
 // Pieces whose score is the rank of the merge that makes them: SentencePiece joins the best-scored neighbours first, as
 // BPE joins those of the lowest rank.
 std::vector<float> scores_of(const TokenizerSpec& spec, size_t tokens) {
-  std::vector<float> scores(tokens, 0);
-  std::vector<bool> made(tokens, false);
+  std::vector<float> scores(tokens, kNeverMade);
   for (size_t rank = 0; rank < spec.merges.size(); ++rank) {
     const auto id = static_cast<size_t>(spec.merges[rank].result);
-    if (id >= tokens || made[id]) continue;
-    made[id] = true;
-    scores[id] = -static_cast<float>(rank + 1);
+    if (id < tokens && scores[id] == kNeverMade) scores[id] = -static_cast<float>(rank + 1);
   }
   return scores;
 }
 
-// Whether joining by score gives the merges that the tokenizer has, in the same order.
+// Whether joining by score gives the merges that the tokenizer has, in the same order. Added tokens are found in the
+// text before anything is joined, so how they could be made does not matter.
 bool scores_tell_all(const TokenizerSpec& spec, const std::vector<float>& scores) {
-  const std::vector<Merge> again = merges_from_scores(spec.vocabulary, scores);
-  return std::equal(again.begin(), again.end(), spec.merges.begin(), spec.merges.end(),
+  std::set<int32_t> added;
+  for (const AddedToken& token : spec.added) added.insert(token.id);
+  const auto is_added = [&](const Merge& merge) { return added.contains(merge.result); };
+  std::vector<Merge> again = merges_from_scores(spec.vocabulary, scores), merges = spec.merges;
+  std::erase_if(again, is_added);
+  std::erase_if(merges, is_added);
+  return std::equal(again.begin(), again.end(), merges.begin(), merges.end(),
                     [](const Merge& a, const Merge& b) { return a.left == b.left && a.right == b.right; });
 }
 
 // The name of the first regular expression that the tokenizer cuts text by.
 std::string pre_name(const std::string& tokenizer_json, const std::string& where) {
-  const Json json = parse_json(tokenizer_json, where);
-  const Json& cutter = require_object(json, "pre_tokenizer", where);
+  Json cutter;
+  JsonReader in(tokenizer_json, where);
+  std::string_view key;
+  in.begin_object();
+  while (in.next_key(key)) {
+    const bool found = key == "pre_tokenizer";
+    const std::string_view value = in.raw();
+    if (found) cutter = parse_json(value, where + ": pre_tokenizer");
+  }
   const Json* steps = find(cutter, "pretokenizers");
   const Json& known = require_object(gguf_common(), "pre_tokenizers", "families/common.json: gguf");
   for (const Json& step : steps && steps->is_array() ? *steps : Json::array({cutter})) {
@@ -84,13 +98,18 @@ std::string pre_name(const std::string& tokenizer_json, const std::string& where
   fail({ErrorCode::kUnsupported, "GGUF has no name for the way this tokenizer cuts text", where, "", "", ""});
 }
 
+// llama.cpp will not load a vocabulary without tokens for bytes: as many of them as there is room for come first.
 void put_placeholders(const ModelConfig& config, GgufHeader& header) {
   std::vector<std::string> tokens;
-  for (int i = 0; i < config.vocab; ++i) tokens.push_back(fmt::format("[{}]", i));
+  std::vector<int32_t> types;
+  for (int i = 0; i < config.vocab; ++i) {
+    tokens.push_back(i < 256 ? fmt::format("<0x{:02X}>", i) : fmt::format("[{}]", i));
+    types.push_back(i < 256 ? kByte : kNormal);
+  }
   header.put("tokenizer.ggml.model", "llama");
   header.put("tokenizer.ggml.tokens", tokens);
   header.put("tokenizer.ggml.scores", std::vector<float>(tokens.size(), 0));
-  header.put("tokenizer.ggml.token_type", std::vector<int32_t>(tokens.size(), kNormal));
+  header.put("tokenizer.ggml.token_type", types);
   header.put("tokenizer.ggml.add_bos_token", false);
 }
 

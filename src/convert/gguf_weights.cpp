@@ -31,6 +31,21 @@ void levels_to_q8_0(DType type, const std::byte* row, const float* values, size_
   }
 }
 
+// The nearest of 255 levels, the largest magnitude at one end.
+void round_to_q8_0(const float* values, size_t cols, std::byte* out) {
+  for (size_t b = 0; b < cols / 32; ++b, values += 32, out += 34) {
+    float largest = 0;
+    for (int i = 0; i < 32; ++i) largest = std::max(largest, std::abs(values[i]));
+    const uint16_t half = f32_to_f16(std::min(largest / 127, 65504.f));
+    const float steps = f16_to_f32(half) > 0 ? 1 / f16_to_f32(half) : 0;
+    std::memcpy(out, &half, sizeof half);
+    int8_t levels[32];
+    for (int i = 0; i < 32; ++i)
+      levels[i] = static_cast<int8_t>(std::clamp(std::nearbyint(values[i] * steps), -127.f, 127.f));
+    std::memcpy(out + 2, levels, sizeof levels);
+  }
+}
+
 struct Place {
   const Tensor* tensor;
   int64_t row;
@@ -72,7 +87,9 @@ Tensor copy_slot(const GgufSlot& slot, DType to, ThreadPool& pool, Owner& owner)
   stream.rows = rows.count;
   stream.cols = rows.cols;
   stream.dtype = to;
-  stream.make = [&](int64_t row, std::byte* out, float* scratch) { return fetch_row(slot, row, to, out, scratch); };
+  stream.make = [&](int64_t row, std::byte* out, float* scratch) {
+    return fetch_row(slot, row, to, out, scratch, true);
+  };
   stream.write = [&](std::span<const std::byte> piece) { end = std::copy(piece.begin(), piece.end(), end); };
   stream.on_weights = [](uint64_t) {};
   stream_rows(stream, pool, unused);
@@ -97,7 +114,7 @@ GgufRows rows_of(const GgufSlot& slot) {
   return vector_turned ? GgufRows{count * slot.shape.back(), 1} : GgufRows{count, slot.shape.back()};
 }
 
-RowOutcome fetch_row(const GgufSlot& slot, int64_t row, DType to, std::byte* out, float* scratch) {
+RowOutcome fetch_row(const GgufSlot& slot, int64_t row, DType to, std::byte* out, float* scratch, bool quick) {
   const auto cols = static_cast<size_t>(rows_of(slot).cols);
   const Place place = place_of(slot, row);
   const DType from = slot.dtype();
@@ -110,6 +127,11 @@ RowOutcome fetch_row(const GgufSlot& slot, int64_t row, DType to, std::byte* out
   if (to == DType::kQ8_0 && is_scaled_levels(from)) {
     const bool fine = all_finite(scratch, cols);
     if (fine) levels_to_q8_0(from, source, scratch, cols, out);
+    return {0, 0, fine};
+  }
+  if (to == DType::kQ8_0 && quick && slot.added == 0) {
+    const bool fine = all_finite(scratch, cols);
+    if (fine) round_to_q8_0(scratch, cols, out);
     return {0, 0, fine};
   }
   for (size_t i = 0; i < cols; ++i) scratch[i] -= slot.added;
@@ -143,13 +165,13 @@ OpenedGguf open_gguf(const std::filesystem::path& path, int threads) {
   }
   constexpr double kMiB = 1 << 20;
   if (turned.bytes > kMiB) {
-    out.notes.push_back(fmt::format("{} tensors are held in another order of rows than the file has ({:.0f} MiB)",
+    out.notes.push_back(fmt::format("tensors held in another order of rows than the file has: {} ({:.0f} MiB)",
                                     turned.tensors, static_cast<double>(turned.bytes) / kMiB));
   }
   for (const auto& [dtype, copies] : decoded) {
     if (static_cast<double>(copies.bytes) <= kMiB) continue;
-    out.notes.push_back(fmt::format("{} tensors are {}, which there are no kernels for: held as Q8_0 ({:.0f} MiB)",
-                                    copies.tensors, name_of(dtype), static_cast<double>(copies.bytes) / kMiB));
+    out.notes.push_back(fmt::format("tensors of {}, which there are no kernels for, held as Q8_0: {} ({:.0f} MiB)",
+                                    name_of(dtype), copies.tensors, static_cast<double>(copies.bytes) / kMiB));
   }
   out.owner = std::move(owner);
   return out;
