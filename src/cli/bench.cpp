@@ -63,6 +63,7 @@ void add_bench(CLI::App& app) {
   inference->footer("Example:\n  doppler synth gemma-3-1b /tmp/1b && doppler bench inference /tmp/1b");
   inference->callback([arguments] { run_inference(*arguments); });
   add_bench_kernels(*bench);
+  add_bench_peers(*bench);
 }
 
 }  // namespace doppler
