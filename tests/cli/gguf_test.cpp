@@ -37,6 +37,7 @@ TEST(Gguf, GoesOutRunsAndComesBack) {
   EXPECT_EQ(call("run " + file + " 'What color is the sky?' --backend cpu").out, "The color of the sky is blue.\n");
   EXPECT_THAT(call("bench inference " + file + " --tokens 2 --prompt-tokens 4 --runs 1 --backend cpu").out,
               HasSubstr("tiny GGUF Q4_K on cpu"));
+  EXPECT_THAT(call("inspect " + file).out, HasSubstr("this is a GGUF file"));
   outcome = call("convert " + file + " " + back);
   EXPECT_EQ(outcome.code, 0) << outcome.out;
   EXPECT_EQ(call("verify " + back).code, 0);
