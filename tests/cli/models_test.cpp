@@ -1,4 +1,4 @@
-// Real models and another engine, fetched when asked for: ./test --models sets DOPPLER_MODELS.
+// Real models and another engine, fetched when asked for: ./test --models sets DOPPLER_TEST_MODELS.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -33,7 +33,7 @@ Json ask(const std::string& arguments) {
 class Models : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!std::getenv("DOPPLER_MODELS")) GTEST_SKIP() << "fetches from the net: ./test --models";
+    if (!std::getenv("DOPPLER_TEST_MODELS")) GTEST_SKIP() << "fetches from the net: ./test --models";
   }
 };
 
