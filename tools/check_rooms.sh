@@ -27,7 +27,7 @@ allow bench base format model text debug engine
 allow serve base format model text engine
 allow cli base format model text convert engine bench debug serve gpu
 families=$(grep -rniE 'gemma|gpt.?oss|llama|qwen' src --include='*.cpp' --include='*.h' --include='*.wgsl' 2>/dev/null |
-  grep -vE '^src/(convert|text)/' | grep -viE 'llama3|llama\.cpp|example|synth')
+  grep -vE '^src/(convert|text)/' | grep -viE 'llama3|llama[.-]cpp|example|synth')
 if [ -n "$families" ]; then
   printf 'family names belong in families/ and src/convert only:\n%s\n' "$families"
   status=1

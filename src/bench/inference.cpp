@@ -159,7 +159,7 @@ class Subject {
 
   double load(const std::filesystem::path& path) {
     const auto start = Clock::now();
-    model_ = std::make_unique<LoadedModel>(LoadedModel::load(path));
+    model_ = std::make_unique<LoadedModel>(workload_.load(path));
     executor_ = make_executor(*model_, workload_.backend, {context_, workload_.threads, 0, workload_.device});
     const double ms = ms_since(start);
     if (!workload_.tapped_layers.empty()) {

@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "bench/quality.h"
+#include "engine/loaded_model.h"
 
 namespace doppler {
 
@@ -22,6 +23,7 @@ struct InferenceWorkload {
   int device = -1;       // which GPU
   int decode_batch = 0;  // tokens a GPU chooses in one go; 0: as engine/decode_pace.h says
   std::string backend = "auto";
+  std::function<LoadedModel(const std::filesystem::path&)> load = &LoadedModel::load;  // of whatever kind of file
   std::vector<int> tapped_layers = {};   // decode with taps there: what looking costs
   std::vector<int> depths = {};          // decode again after so many tokens
   std::vector<int> prompt_lengths = {};  // prefill again with so many

@@ -20,7 +20,7 @@ std::string without_layer(const std::string& step) {
 }  // namespace
 
 TokenProfile profile_token(const std::filesystem::path& path, const InferenceWorkload& workload) {
-  const LoadedModel model = LoadedModel::load(path);
+  const LoadedModel model = workload.load(path);
   const int context = workload.prompt_tokens + workload.tokens + workload.runs + 32;
   const auto executor = make_executor(model, workload.backend, {context, workload.threads, 0, workload.device});
   int32_t token = argmax(executor->forward(random_prompt(workload.prompt_tokens, model.config.vocab), Logits::kLast));

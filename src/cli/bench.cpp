@@ -9,6 +9,7 @@
 #include "bench/inference.h"
 #include "bench/plot.h"
 #include "cli/default_model.h"
+#include "cli/load_model.h"
 #include "cli/verbs.h"
 
 namespace doppler {
@@ -49,7 +50,8 @@ void run_inference(const InferenceArguments& a) {
   };
   if (!a.compare.empty()) return compare_files(a);
   const std::string model = a.model.empty() ? default_model().string() : a.model;
-  const InferenceWorkload workload = settled(a);
+  InferenceWorkload workload = settled(a);
+  workload.load = load_model;
   if (a.profile) {
     const TokenProfile profile = profile_token(model, workload);
     return report(a, profile.to_json(), profile.to_table());
@@ -139,6 +141,7 @@ void add_bench(CLI::App& app) {
   check->footer("Example:\n  doppler bench check bench/baselines.json --backend cpu");
   check->callback([baselines, backend] { check_here(*baselines, *backend); });
   add_bench_kernels(*bench);
+  add_bench_peers(*bench);
 }
 
 }  // namespace doppler

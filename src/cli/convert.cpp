@@ -8,6 +8,7 @@
 #include "cli/artefact_report.h"
 #include "cli/interrupt.h"
 #include "cli/verbs.h"
+#include "convert/gguf_export.h"
 
 namespace doppler {
 namespace {
@@ -19,9 +20,12 @@ struct Arguments {
   bool json = false;
 };
 
+// A target called *.gguf is a file for llama.cpp.
+bool wants_gguf(const Arguments& arguments) { return arguments.target.ends_with(".gguf"); }
+
 void run(Arguments& arguments) {
   ConvertOptions& options = arguments.options;
-  if (!arguments.quant.empty()) options.recipe = recipe_named(arguments.quant);
+  if (!arguments.quant.empty() && !wants_gguf(arguments)) options.recipe = recipe_named(arguments.quant);
   options.family_file = arguments.family;
   options.ignored_keys = {arguments.ignored_keys.begin(), arguments.ignored_keys.end()};
   const InterruptFlag interrupt({SIGINT, SIGTERM});
@@ -30,7 +34,12 @@ void run(Arguments& arguments) {
   {
     Progress progress("convert", "weights");
     options.progress = [&](uint64_t done, uint64_t all) { progress.update(done, all); };
-    report = convert(arguments.source, arguments.target, options);
+    if (wants_gguf(arguments)) {
+      report = export_gguf(arguments.source, arguments.target,
+                           {arguments.quant, options.threads, options.replace, options.progress, options.cancelled});
+    } else {
+      report = convert(arguments.source, arguments.target, options);
+    }
   }
   if (arguments.json)
     fmt::print("{}\n", to_json(report, true).dump(1));
@@ -43,13 +52,17 @@ void run(Arguments& arguments) {
 void add_convert(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   ConvertOptions& options = arguments->options;
-  CLI::App* verb = app.add_subcommand("convert", "Turn a Hugging Face folder into an artefact Doppler runs");
-  verb->add_option("source", arguments->source, "Folder with config.json and .safetensors (BF16, F16 or F32)")
+  CLI::App* verb = app.add_subcommand(
+      "convert", "Turn a Hugging Face folder or a GGUF file into an artefact Doppler runs, or that into a GGUF");
+  verb->add_option("source", arguments->source,
+                   "Folder with config.json and .safetensors (BF16, F16 or F32), a .gguf file, or an artefact")
       ->required();
-  verb->add_option("target", arguments->target, "Folder to write")->required();
-  verb->add_option("--quant", arguments->quant,
-                   "q4_k_m (default), q4_k, q6_k, q8_0, f16, bf16 or f32. Named, it also applies to matrices that the "
-                   "checkpoint asks to keep");
+  verb->add_option("target", arguments->target, "Folder to write, or a name ending in .gguf")->required();
+  verb->add_option(
+      "--quant", arguments->quant,
+      "q4_k_m (default), q4_k, q6_k, q8_0, f16, bf16 or f32. Named, it also applies to matrices that the "
+      "checkpoint asks to keep. From a GGUF the default keeps every type there are kernels for. To a GGUF: "
+      "q4_0, q4_k_m, q8_0, f16, bf16 or f32 as llama.cpp's quantiser would mix them; the default keeps types");
   verb->add_option("--shard-size", options.shard_size, "Bytes of a shard, or 16M, 1G (default 64M)")
       ->transform(CLI::AsSizeValue(false));
   verb->add_option("--threads", options.threads, "Threads (default: one a core)")->check(CLI::Range(1, 1024));
@@ -59,7 +72,9 @@ void add_convert(CLI::App& app) {
   verb->add_flag("--no-tokenizer", options.no_tokenizer, "Go on where tokenizer.json is missing");
   verb->add_flag("--force", options.replace, "Replace an artefact that is already there; other files beside it stay");
   verb->add_flag("--json", arguments->json, "Print one JSON object");
-  verb->footer("Example:\n  doppler convert ~/models/gemma-3-1b-it ~/models/gemma-3-1b-q4 --quant q4_k_m");
+  verb->footer(
+      "Example:\n  doppler convert ~/models/gemma-3-1b-it ~/models/gemma-3-1b-q4 --quant q4_k_m\n"
+      "  doppler convert models/tiny /tmp/tiny.gguf && doppler run /tmp/tiny.gguf \"What color is the sky?\"");
   verb->callback([arguments] { run(*arguments); });
 }
 

@@ -14,6 +14,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "cli/default_model.h"
+#include "cli/load_model.h"
 #include "cli/verbs.h"
 #include "debug/trace_steps.h"
 #include "engine/backend.h"
@@ -231,7 +232,7 @@ void run(Arguments a) {
     fail({ErrorCode::kUsage, "there is no prompt", "run", "", "", "Give one in quotes, or use --chat"});
   }
   const auto start = Clock::now();
-  const LoadedModel model = LoadedModel::load(path);
+  const LoadedModel model = load_model(path);
   settle_sampling(a, model.recommended);
   const int context = a.context > 0 ? a.context : default_context(model.config);
   if (context > model.config.max_context) {

@@ -21,6 +21,7 @@ void add_tokenize(CLI::App& app);
 void add_devices(CLI::App& app);
 void add_test(CLI::App& app);
 
-void add_bench_kernels(CLI::App& bench);  // a verb of bench
+void add_bench_kernels(CLI::App& bench);  // verbs of bench
+void add_bench_peers(CLI::App& bench);
 
 }  // namespace doppler

@@ -6,9 +6,11 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "convert/gguf_convert.h"
 #include "convert/sidecar.h"
 #include "convert/stream.h"
 #include "convert/tensor_map.h"
+#include "format/gguf.h"
 
 namespace doppler {
 namespace fs = std::filesystem;
@@ -65,6 +67,7 @@ uint64_t count_bytes(const std::vector<int64_t>& shape, DType dtype) {
 ArtefactReport convert(const fs::path& source, const fs::path& given_target, const ConvertOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
   const fs::path target = final_name(given_target);
+  if (is_gguf(source)) return convert_gguf(source, target, options);
   const fs::path config_path = source / "config.json";
   check_apart(source, target);
   check_destination(target, options.replace);

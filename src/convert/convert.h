@@ -1,4 +1,4 @@
-// From a Hugging Face folder to an artefact.
+// From a Hugging Face folder, or a GGUF file, to an artefact.
 #pragma once
 
 #include <filesystem>
@@ -26,6 +26,8 @@ struct ConvertOptions {
   std::function<bool()> cancelled;                            // asked now and then; true stops and leaves nothing
 };
 
+// `source` is the folder, or the file. The weights of a GGUF keep their types where there are kernels for them and become
+// Q8_0 where not, unless a recipe is named.
 ArtefactReport convert(const std::filesystem::path& source, const std::filesystem::path& target,
                        const ConvertOptions& options);
 

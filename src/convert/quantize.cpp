@@ -16,6 +16,7 @@ quant::BlockQuantizer find_quantizer(DType type) {
   const quant::Kernels& best = quant::kernels().front();
   switch (type) {
     case DType::kQ8_0: return best.q8_0;
+    case DType::kQ5_0: return best.q5_0;
     case DType::kQ4_0: return best.q4_0;
     case DType::kQ4_K: return best.q4_k;
     case DType::kQ6_K: return best.q6_k;
@@ -48,7 +49,7 @@ void quantize_row(DType type, const float* row, std::byte* out, size_t cols) {
   const quant::BlockQuantizer quantize = find_quantizer(type);
   if (quantize == nullptr) {
     fail({ErrorCode::kUnsupported, "this number format can be read but not written", std::string(t.name),
-          "F32, F16, BF16, Q8_0, Q4_0, Q4_K or Q6_K", std::string(t.name), ""});
+          "F32, F16, BF16, Q8_0, Q5_0, Q4_0, Q4_K or Q6_K", std::string(t.name), ""});
   }
   const size_t weights = static_cast<size_t>(t.block_weights);
   uint8_t* bytes = reinterpret_cast<uint8_t*>(out);
@@ -92,6 +93,7 @@ float largest_magnitude(DType type) {
   switch (type) {
     case DType::kF16: return kHalf;
     case DType::kQ8_0: return kHalf * 127;
+    case DType::kQ5_0: return kHalf * 15;
     case DType::kQ4_0: return kHalf * 7;
     case DType::kQ4_K: return kHalf * 63;  // with a minimum of zero it reaches further
     case DType::kQ6_K: return kHalf * 127 * 31;

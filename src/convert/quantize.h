@@ -20,7 +20,7 @@
 // (about 3 % on bell-shaped weights, half on positive ones), at a cost that vectors hide: the sixteen candidates of a
 // step are the lanes of a vector, so no step needs a sum across lanes and every machine computes the same bytes.
 //
-// Q6_K is the same without minima (sixteen sub-blocks of 16, sc signed 8 bits); Q8_0 and Q4_0 have one scale a block:
+// Q6_K is the same without minima (sixteen sub-blocks of 16, sc signed 8 bits); Q8_0, Q5_0 and Q4_0 have one scale a block:
 // sixteen scales are fitted, rounded to halves, and the best by true error is taken; d may be negative there, too.
 #pragma once
 
@@ -31,7 +31,7 @@
 
 namespace doppler {
 
-// F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K can be written; other types are only read.
+// F32, F16, BF16, Q8_0, Q5_0, Q4_0, Q4_K and Q6_K can be written; other types are only read.
 bool can_quantize(DType type);
 
 // row[cols] -> out[row_bytes(type, cols)]. In the padding behind the last weight the formats without a minimum hold

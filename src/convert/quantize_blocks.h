@@ -56,7 +56,7 @@ DOPPLER_INLINE void assign_levels(const float* x, int count, float scale, float 
   for (int i = 0; i < count; ++i) levels[i] = static_cast<int8_t>(round_within((x[i] + min) * steps, Low, High));
 }
 
-// Q8_0 and Q4_0: one scale for 32 weights. Returns it as stored; levels beyond n are zero.
+// Q8_0, Q5_0 and Q4_0: one scale for 32 weights. Returns it as stored; levels beyond n are zero.
 template <int W, int Low, int High>
 DOPPLER_INLINE uint16_t quantize_flat(const float* weights, int n, int8_t* levels) {
   Scaled<32> block;
@@ -90,6 +90,17 @@ DOPPLER_INLINE void quantize_q4_0(const float* weights, int n, uint8_t* out) {
   int8_t levels[32];
   put_half(out, quantize_flat<W, -8, 7>(weights, n, levels));
   for (int i = 0; i < 16; ++i) out[2 + i] = static_cast<uint8_t>((levels[i] + 8) | (levels[16 + i] + 8) << 4);
+}
+
+template <int W>
+DOPPLER_INLINE void quantize_q5_0(const float* weights, int n, uint8_t* out) {
+  int8_t levels[32];
+  put_half(out, quantize_flat<W, -16, 15>(weights, n, levels));
+  uint32_t high = 0;  // bit 4 of each level
+  for (int i = 0; i < 32; ++i) high |= static_cast<uint32_t>((levels[i] + 16) >> 4 & 1) << i;
+  std::memcpy(out + 2, &high, sizeof high);
+  for (int i = 0; i < 16; ++i)
+    out[6 + i] = static_cast<uint8_t>(((levels[i] + 16) & 15) | ((levels[16 + i] + 16) & 15) << 4);
 }
 
 }  // namespace doppler::quant

@@ -11,10 +11,11 @@ namespace {
 // multiply-add is left out on purpose: it would round differently from machine to machine.
 #define DOPPLER_KERNELS(suffix, width, attribute)                                                        \
   attribute void q8_0_##suffix(const float* w, int n, uint8_t* out) { quantize_q8_0<width>(w, n, out); } \
+  attribute void q5_0_##suffix(const float* w, int n, uint8_t* out) { quantize_q5_0<width>(w, n, out); } \
   attribute void q4_0_##suffix(const float* w, int n, uint8_t* out) { quantize_q4_0<width>(w, n, out); } \
   attribute void q4_k_##suffix(const float* w, int n, uint8_t* out) { quantize_q4_k<width>(w, n, out); } \
   attribute void q6_k_##suffix(const float* w, int n, uint8_t* out) { quantize_q6_k<width>(w, n, out); } \
-  constexpr Kernels k_##suffix = {#suffix, q8_0_##suffix, q4_0_##suffix, q4_k_##suffix, q6_k_##suffix};
+  constexpr Kernels k_##suffix = {#suffix, q8_0_##suffix, q5_0_##suffix, q4_0_##suffix, q4_k_##suffix, q6_k_##suffix};
 
 DOPPLER_KERNELS(portable, 4, )
 #if defined(__x86_64__)

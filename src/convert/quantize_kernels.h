@@ -11,7 +11,7 @@ using BlockQuantizer = void (*)(const float* weights, int n, uint8_t* out);
 
 struct Kernels {
   const char* name;  // "avx512", "avx2", "portable"
-  BlockQuantizer q8_0, q4_0, q4_k, q6_k;
+  BlockQuantizer q8_0, q5_0, q4_0, q4_k, q6_k;
 };
 
 // Those this processor can run, the fastest first.

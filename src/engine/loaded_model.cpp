@@ -36,8 +36,10 @@ Sampling recommended_sampling(const fs::path& folder) {
 }  // namespace
 
 LoadedModel LoadedModel::load(const fs::path& path) {
-  LoadedModel model(RdrrReader::open(path));
-  const RdrrReader& reader = *model.reader_;
+  LoadedModel model;
+  const auto owned = std::make_shared<const RdrrReader>(RdrrReader::open(path));
+  const RdrrReader& reader = *owned;
+  model.owner_ = owned;
   const std::string where = (reader.folder() / "manifest.json").string();
   model.config = read_model_config(reader.manifest(), where);
   model.quantization = string_or(reader.manifest(), "quantization", "", where);
@@ -50,12 +52,7 @@ LoadedModel LoadedModel::load(const fs::path& path) {
     model.weights.add(entry.slot, reader.tensor(entry));
   }
   for (const RdrrShard& shard : reader.shards()) model.artefact_bytes += shard.size;
-  const std::vector<std::string> faults = disagreements(model.plan, model.weights);
-  if (!faults.empty()) {
-    fail({ErrorCode::kFormat, "config and tensors disagree", where, "",
-          faults[0] + (faults.size() > 1 ? fmt::format(" (and {} more)", faults.size() - 1) : ""),
-          "Run doppler verify for the whole list, then convert the model again"});
-  }
+  model.check_weights(where);
   if (is_there(reader.folder() / "tokenizer.json")) {
     model.tokenizer = Tokenizer::load(reader.folder());
     model.chat_template = ChatTemplate::load(reader.folder());
@@ -67,6 +64,28 @@ LoadedModel LoadedModel::load(const fs::path& path) {
                                       model.quantization, model.tokenizer ? ", with a tokenizer" : ""));
   }
   return model;
+}
+
+LoadedModel LoadedModel::assemble(ModelParts parts, const std::string& where) {
+  LoadedModel model;
+  model.config = std::move(parts.config);
+  model.plan = build_plan(model.config);
+  model.weights = std::move(parts.weights);
+  model.owner_ = std::move(parts.owner);
+  model.tokenizer = std::move(parts.tokenizer);
+  model.chat_template = std::move(parts.chat_template);
+  model.quantization = std::move(parts.quantization);
+  model.artefact_bytes = parts.bytes;
+  model.check_weights(where);
+  return model;
+}
+
+void LoadedModel::check_weights(const std::string& where) const {
+  const std::vector<std::string> faults = disagreements(plan, weights);
+  if (faults.empty()) return;
+  fail({ErrorCode::kFormat, "config and tensors disagree", where, "",
+        faults[0] + (faults.size() > 1 ? fmt::format(" (and {} more)", faults.size() - 1) : ""),
+        "Run doppler verify for the whole list, then convert the model again"});
 }
 
 const Tokenizer& LoadedModel::need_tokenizer() const {

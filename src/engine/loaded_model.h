@@ -13,10 +13,23 @@
 
 namespace doppler {
 
+// A model that somebody else read from a file of another kind, for LoadedModel::assemble().
+struct ModelParts {
+  ModelConfig config;
+  Weights weights;
+  std::shared_ptr<const void> owner;  // of the weights' bytes
+  std::optional<Tokenizer> tokenizer;
+  std::optional<ChatTemplate> chat_template;
+  std::string quantization;
+  uint64_t bytes = 0;
+};
+
 class LoadedModel {
  public:
   // `path` is an RDRR folder. Fails with a sentence where config and tensors disagree.
   static LoadedModel load(const std::filesystem::path& path);
+
+  static LoadedModel assemble(ModelParts parts, const std::string& where);
 
   ModelConfig config;
   Plan plan;
@@ -31,8 +44,9 @@ class LoadedModel {
   const Tokenizer& need_tokenizer() const;
 
  private:
-  explicit LoadedModel(RdrrReader reader) : reader_(std::make_unique<RdrrReader>(std::move(reader))) {}
-  std::unique_ptr<RdrrReader> reader_;  // owns the bytes of `weights`
+  LoadedModel() = default;
+  void check_weights(const std::string& where) const;
+  std::shared_ptr<const void> owner_;  // of the bytes of `weights`
 };
 
 // The context to make room for when nobody asked: the model's own, but no more than 4096 tokens.

@@ -10,6 +10,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "format/gguf.h"
 #include "format/rdrr.h"
 
 namespace doppler {
@@ -30,6 +31,10 @@ Source locate(const fs::path& path) {
   if (!fs::exists(path, ec)) {
     fail({ErrorCode::kFile, "there is no model here", path.string(), "a folder with manifest.json", "",
           "Check the path"});
+  }
+  if (is_gguf(path)) {
+    fail({ErrorCode::kUnsupported, "this is a GGUF file, not an artefact", path.string(), "a folder with manifest.json",
+          "", "It runs as it is; for anything else convert it: doppler convert " + path.string() + " DST"});
   }
   if (!fs::exists(manifest, ec)) {
     const bool checkpoint = fs::exists(folder / "config.json", ec);

@@ -9,6 +9,18 @@
 
 namespace doppler {
 
+bool computed_from(DType type) {
+  switch (type) {
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kQ8_0:
+    case DType::kQ4_K:
+    case DType::kQ6_K: return true;
+    default: return false;
+  }
+}
+
 void Weights::add(std::string slot, Tensor tensor) { by_slot_[std::move(slot)] = std::move(tensor); }
 
 const Tensor* Weights::find(const std::string& slot) const {

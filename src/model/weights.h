@@ -15,6 +15,9 @@
 
 namespace doppler {
 
+// True for the types whose matrices the fast backends compute from as they are.
+bool computed_from(DType type);
+
 class Weights {
  public:
   void add(std::string slot, Tensor tensor);

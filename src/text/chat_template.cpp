@@ -38,12 +38,16 @@ void collect_tokens(const Json& config, Json& out) {
   }
 }
 
-struct Sources {
+}  // namespace
+
+struct ChatTemplate::Sources {
   std::optional<std::string> usual, with_tools;
+
+  static Sources read(const Json& value, const std::string& where);
 };
 
 // What stands under "chat_template": one template, or a list of {"name", "template"}.
-Sources read_sources(const Json& value, const std::string& where) {
+ChatTemplate::Sources ChatTemplate::Sources::read(const Json& value, const std::string& where) {
   Sources sources;
   if (value.is_string()) {
     sources.usual = value.get<std::string>();
@@ -65,7 +69,20 @@ Sources read_sources(const Json& value, const std::string& where) {
   return sources;
 }
 
-}  // namespace
+void ChatTemplate::parse(const Sources& sources, const std::string& name) {
+  if (sources.usual) usual_ = jinja::Template::parse(*sources.usual, name);
+  if (sources.with_tools) with_tools_ = jinja::Template::parse(*sources.with_tools, name + " for tools");
+  if (!usual_) usual_ = with_tools_;
+}
+
+ChatTemplate ChatTemplate::from_config(const Json& tokenizer_config, const std::string& where) {
+  ChatTemplate result;
+  result.where_ = where;
+  collect_tokens(tokenizer_config, result.special_tokens_);
+  if (const Json* value = find(tokenizer_config, "chat_template"))
+    result.parse(Sources::read(*value, where + ": chat_template"), "chat template");
+  return result;
+}
 
 ChatTemplate ChatTemplate::load(const fs::path& folder) {
   ChatTemplate result;
@@ -84,18 +101,15 @@ ChatTemplate ChatTemplate::load(const fs::path& folder) {
     sources.usual = read_text_file(from);
   } else if (const Json* value = config ? find(*config, "chat_template") : nullptr) {
     from = config_path;
-    sources = read_sources(*value, from.string() + ": chat_template");
+    sources = Sources::read(*value, from.string() + ": chat_template");
   } else {
     from = folder / "chat_template.json";
     const std::optional<Json> file = read_if_there(from);
     const Json* inner = file ? find(*file, "chat_template") : nullptr;
     if (file && !inner) fail({ErrorCode::kFormat, "a key is missing", from.string(), "'chat_template'", "", ""});
-    if (inner) sources = read_sources(*inner, from.string() + ": chat_template");
+    if (inner) sources = Sources::read(*inner, from.string() + ": chat_template");
   }
-  const std::string name = from.filename().string() + " (chat template)";
-  if (sources.usual) result.usual_ = jinja::Template::parse(*sources.usual, name);
-  if (sources.with_tools) result.with_tools_ = jinja::Template::parse(*sources.with_tools, name + " for tools");
-  if (!result.usual_) result.usual_ = result.with_tools_;
+  result.parse(sources, from.filename().string() + " (chat template)");
   return result;
 }
 

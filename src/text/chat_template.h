@@ -17,6 +17,9 @@ class ChatTemplate {
   // is not an error here: present() says so. A template we cannot read is.
   static ChatTemplate load(const std::filesystem::path& folder);
 
+  // From what a tokenizer_config.json holds; `where` names it.
+  static ChatTemplate from_config(const Json& tokenizer_config, const std::string& where);
+
   // `special_tokens`: {"bos_token": "<s>", ...}; the template sees each as a variable.
   static ChatTemplate from_source(std::string source, Json special_tokens);
 
@@ -34,6 +37,9 @@ class ChatTemplate {
   void set_clock(jinja::Clock clock) { clock_ = std::move(clock); }
 
  private:
+  struct Sources;
+  void parse(const Sources& sources, const std::string& name);
+
   std::optional<jinja::Template> usual_, with_tools_;
   Json special_tokens_ = Json::object();
   jinja::Clock clock_;

@@ -117,23 +117,32 @@ Tokenizer Tokenizer::load(const std::filesystem::path& folder) {
   }();
   const std::filesystem::path config = folder / "tokenizer_config.json";
   if (!std::filesystem::exists(config, ec)) return tokenizer;
-  const std::string text = read_text_file(config);
-  JsonReader in(text, config.string());
+  tokenizer.read_named(read_text_file(config), config.string());
+  return tokenizer;
+}
+
+Tokenizer Tokenizer::from_files(std::string_view json, std::string_view config, const std::string& where) {
+  Tokenizer tokenizer = from_json(json, where);
+  tokenizer.read_named(config, where);
+  return tokenizer;
+}
+
+void Tokenizer::read_named(std::string_view config, const std::string& where) {
+  JsonReader in(config, where);
   std::string_view key;
   in.begin_object();
   while (in.next_key(key)) {
-    int32_t* id = key == "bos_token"   ? &tokenizer.named_.bos
-                  : key == "eos_token" ? &tokenizer.named_.eos
-                  : key == "pad_token" ? &tokenizer.named_.pad
-                  : key == "unk_token" ? &tokenizer.named_.unk
+    int32_t* id = key == "bos_token"   ? &named_.bos
+                  : key == "eos_token" ? &named_.eos
+                  : key == "pad_token" ? &named_.pad
+                  : key == "unk_token" ? &named_.unk
                                        : nullptr;
     if (id) {
-      *id = tokenizer.token_id(token_name(in));
+      *id = token_id(token_name(in));
     } else {
       in.raw();
     }
   }
-  return tokenizer;
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special) const {

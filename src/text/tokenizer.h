@@ -27,6 +27,8 @@ class Tokenizer {
   // A folder with tokenizer.json and, if it is there, tokenizer_config.json, which names the tokens below.
   static Tokenizer load(const std::filesystem::path& folder);
   static Tokenizer from_json(std::string_view json, const std::string& where);
+  // The same two files as texts.
+  static Tokenizer from_files(std::string_view json, std::string_view config, const std::string& where);
   Tokenizer(TokenizerSpec spec, const std::string& where);
 
   // Any bytes are welcome: each maximal sequence that is not UTF-8 counts as U+FFFD. A character that the vocabulary
@@ -52,6 +54,7 @@ class Tokenizer {
 
  private:
   friend class StreamDecoder;
+  void read_named(std::string_view config, const std::string& where);
   struct Parts;
   std::shared_ptr<const Parts> parts_;
   NamedTokens named_;

@@ -20,7 +20,7 @@ using test::decode_matrix;
 using test::golden_quants;
 using test::relative_rms;
 
-const std::vector<DType> kBlockTypes = {DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kQ6_K};
+const std::vector<DType> kBlockTypes = {DType::kQ8_0, DType::kQ5_0, DType::kQ4_0, DType::kQ4_K, DType::kQ6_K};
 const std::vector<size_t> kAwkwardCols = {1,  2,   15,  16,  17,  31,  32,  33,  63,
                                           65, 100, 255, 256, 257, 300, 511, 513, 1152};
 
@@ -98,6 +98,7 @@ TEST(Quantize, EveryInstructionSetGivesTheSameBytes) {
     size_t weights, bytes;
   };
   const Entry entries[] = {{&quant::Kernels::q8_0, 32, 34},
+                           {&quant::Kernels::q5_0, 32, 22},
                            {&quant::Kernels::q4_0, 32, 18},
                            {&quant::Kernels::q4_k, 256, 144},
                            {&quant::Kernels::q6_k, 256, 210}};
@@ -116,7 +117,7 @@ TEST(Quantize, EveryInstructionSetGivesTheSameBytes) {
 }
 
 TEST(Quantize, RowsOfAnyLengthAreStoredAboutAsWellAsWholeBlocks) {
-  const double bounds[] = {0.006, 0.1, 0.085, 0.021};  // kBlockTypes on bell-shaped weights
+  const double bounds[] = {0.006, 0.056, 0.1, 0.085, 0.021};  // kBlockTypes on bell-shaped weights
   for (size_t t = 0; t < kBlockTypes.size(); ++t) {
     for (const size_t cols : kAwkwardCols) {
       double worst = 0;

@@ -1,0 +1,167 @@
+// `doppler bench peers`: this engine and llama.cpp on the same weights, in turns.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/threads.h"
+#include "bench/peers.h"
+#include "cli/default_model.h"
+#include "cli/load_model.h"
+#include "cli/verbs.h"
+#include "convert/gguf_export.h"
+#include "format/gguf.h"
+#include "format/rdrr.h"
+#include "model/model_config.h"
+
+namespace doppler {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kVersion = "3.22.1";  // of node-llama-cpp
+
+struct Arguments {
+  std::string model;
+  std::vector<std::string> quants = {"q4_k_m", "q4_0"};
+  PeerWorkload workload;
+  bool json = false, install_only = false;
+};
+
+fs::path program() {
+  std::error_code ec;
+  return fs::read_symlink("/proc/self/exe", ec);
+}
+
+fs::path find_script() {
+  std::error_code ec;
+  for (const fs::path& root : {fs::path("."), program().parent_path().parent_path()}) {
+    const fs::path script = root / "tools/peers/peer.mjs";
+    if (fs::exists(script, ec)) return fs::absolute(script);
+  }
+  fail({ErrorCode::kFile, "the script that drives llama.cpp is not here", "tools/peers/peer.mjs", "", "",
+        "Run from the project's folder"});
+}
+
+// The folder with node_modules, filled on first use. Only the plain CPU build is fetched, none for other machines.
+fs::path install(const std::function<void(std::string_view)>& progress) {
+  const fs::path folder = program().parent_path() / "peers";
+  std::error_code ec;
+  const fs::path mark = folder / fmt::format("installed-{}", kVersion);
+  if (fs::exists(mark, ec)) return folder;
+  struct utsname machine {};
+  ::uname(&machine);
+  const bool arm = std::string_view(machine.machine) == "aarch64";
+  progress("fetching llama.cpp (npm node-llama-cpp)");
+  fs::create_directories(folder, ec);
+  write_file_whole(folder / "package.json",
+                   Json{{"private", true},
+                        {"dependencies",
+                         {{"node-llama-cpp", kVersion},
+                          {arm ? "@node-llama-cpp/linux-arm64" : "@node-llama-cpp/linux-x64", kVersion}}}}
+                       .dump(1));
+  const std::string log = (folder / "npm.log").string();
+  const std::string command = fmt::format(
+      "cd '{}' && npm install --ignore-scripts --omit=optional --no-audit --no-fund >'{}' 2>&1", folder.string(), log);
+  const int status = std::system(command.c_str());
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    fail({ErrorCode::kFile, "llama.cpp could not be fetched", log, "node 20 and npm with a registry in reach", "",
+          "Read the log"});
+  }
+  write_file_whole(mark, "");
+  return folder;
+}
+
+// GGUF files made for the comparison; gone with it.
+struct Exports {
+  explicit Exports(const fs::path& root) : folder(root / fmt::format("models-{}", ::getpid())) {
+    std::error_code ec;
+    fs::create_directories(folder, ec);
+  }
+  ~Exports() {
+    std::error_code ec;
+    fs::remove_all(folder, ec);
+  }
+  Exports(const Exports&) = delete;
+  Exports& operator=(const Exports&) = delete;
+  fs::path folder;
+};
+
+void run(Arguments& arguments) {
+  const bool terminal = isatty(STDERR_FILENO) != 0;
+  const auto progress = [&](std::string_view line) {
+    if (terminal) fmt::print(stderr, "\r\033[K{}", line);
+  };
+  const fs::path script = find_script(), peers = install(progress);
+  if (arguments.install_only) {
+    progress("");
+    fmt::print("{}\n", peers.string());
+    return;
+  }
+  PeerWorkload& workload = arguments.workload;
+  if (workload.threads == 0) workload.threads = available_cores();
+  const fs::path model = fs::absolute(arguments.model.empty() ? default_model() : fs::path(arguments.model));
+  const bool gguf = is_gguf(model);
+  const Exports exports(peers);
+  std::vector<PeerEngine> engines = {
+      {"doppler", "", {program().string(), "bench", "peer-worker"}, fs::current_path(), model}};
+  if (gguf) {
+    workload.vocab = load_model(model).config.vocab;
+    engines[0].types = "the same file";
+    engines.push_back({"llama.cpp", "", {"node", script.string()}, peers, model});
+  } else {
+    const RdrrReader reader = RdrrReader::open(model);
+    workload.vocab = read_model_config(reader.manifest(), "manifest.json").vocab;
+    engines[0].types = string_or(reader.manifest(), "quantization", "", "manifest.json");
+    for (const std::string& quant : arguments.quants) {
+      progress(fmt::format("writing the model as GGUF {}", quant));
+      const fs::path file = exports.folder / (quant + ".gguf");
+      export_gguf(model, file, {.quant = quant == "same" ? "" : quant});
+      engines.push_back({"llama.cpp", quant, {"node", script.string()}, peers, file});
+    }
+  }
+  const std::vector<PeerFigures> figures = compare_peers(engines, workload, progress);
+  fmt::print("{}", arguments.json ? to_json(figures, workload).dump(1) + "\n" : to_table(figures, workload));
+}
+
+}  // namespace
+
+void add_bench_peers(CLI::App& bench) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* verb = bench.add_subcommand("peers", "This engine beside llama.cpp on the CPU: same weights, in turns");
+  verb->add_option("model", arguments->model,
+                   "An RDRR folder or a GGUF file (default: the model that ships with Doppler)");
+  verb->add_option("--quant", arguments->quants,
+                   "GGUF types to give llama.cpp, comma-separated: q4_k_m, q4_0, q8_0, f16, bf16, f32, or same")
+      ->delimiter(',')
+      ->capture_default_str();
+  verb->add_option("--prompt-tokens", arguments->workload.prompt_tokens, "Tokens of the prompt")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  verb->add_option("--prompt-ids", arguments->workload.prompt, "A prompt of your own, as token ids")->delimiter(',');
+  verb->add_option("--tokens", arguments->workload.tokens, "Tokens to decode")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  verb->add_option("--runs", arguments->workload.runs, "Runs of each, after one that warms up")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  verb->add_option("--threads", arguments->workload.threads, "Threads (default: one a core)")
+      ->check(CLI::Range(1, 1024));
+  verb->add_flag("--install", arguments->install_only, "Only fetch llama.cpp, and print where it is");
+  verb->add_flag("--json", arguments->json, "Print one JSON object");
+  verb->footer(
+      "Fetches npm's node-llama-cpp (30 MB) into peers/ beside the program on first use; needs node 20.\n"
+      "Example:\n  doppler synth gemma-3-1b /tmp/1b && doppler bench peers /tmp/1b");
+  verb->callback([arguments] { run(*arguments); });
+  CLI::App* worker = bench.add_subcommand("peer-worker", "");
+  worker->group("");  // for peers only
+  worker->callback([] { serve_peer([](const std::string& path) { return load_model(path); }); });
+}
+
+}  // namespace doppler

@@ -1,0 +1,313 @@
+#include "convert/gguf_export.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+#include "base/threads.h"
+#include "convert/gguf_config.h"
+#include "convert/gguf_tokenizer.h"
+#include "convert/stream_rows.h"
+#include "convert/tensor_map.h"
+#include "format/decode.h"
+
+namespace doppler {
+namespace fs = std::filesystem;
+namespace {
+
+// One tensor of the file: rows of `source`, every `step`-th from `first` on, heads turned into the order of pairs.
+struct OutTensor {
+  std::string name;
+  Tensor source;
+  std::vector<int64_t> shape;
+  DType dtype = DType::kF32;
+  QuantClass kind = QuantClass::kKeep;
+  int64_t first = 0, step = 1;
+  int paired_head = 0;
+  float add = 0;
+
+  int64_t rows() const {
+    int64_t n = 1;
+    for (size_t i = 0; i + 1 < shape.size(); ++i) n *= shape[i];
+    return n;
+  }
+  int64_t cols() const { return shape.back(); }
+  int64_t source_row(int64_t row) const {
+    if (paired_head == 0) return first + row * step;
+    const int64_t head = row / paired_head, within = row % paired_head;
+    return head * paired_head + within % 2 * (paired_head / 2) + within / 2;
+  }
+};
+
+const Family& family_of(const RdrrReader& reader) {
+  const std::string where = (reader.folder() / "manifest.json").string();
+  const Json* metadata = find(reader.manifest(), "metadata");
+  const std::string name = metadata ? string_or(*metadata, "family", "", where) : "";
+  for (const Family& family : families()) {
+    if (family.name == name) return family;
+  }
+  fail({ErrorCode::kUnsupported, "the artefact does not say which family it is of", where + ": metadata.family",
+        "the name of a family file", name, ""});
+}
+
+bool is_vector(const Tensor& tensor) { return tensor.dtype == DType::kF32; }
+
+std::vector<OutTensor> plan_tensors(const RdrrReader& reader, const Family& family, const ModelConfig& config,
+                                    const std::string& quant) {
+  std::vector<OutTensor> out;
+  for (const WeightUse& use : weights_of(build_plan(config))) {
+    const RdrrTensorEntry* entry = reader.find_slot(use.slot);
+    const std::vector<std::string> names = gguf_names(family, use.slot);
+    if (!entry || entry->shape != use.shape || names.empty()) {
+      fail({ErrorCode::kFormat, "the artefact and its config disagree", reader.folder().string(), use.slot, "",
+            "Run doppler verify for the whole list"});
+    }
+    const TensorRule rule = rule_for(family, use.slot, layouts_of(family).front());
+    const bool output = use.slot == "lm_head" || (use.slot == "embed" && config.tied_output);
+    for (size_t part = 0; part < names.size(); ++part) {
+      OutTensor tensor;
+      tensor.name = names[part];
+      tensor.source = reader.tensor(*entry);
+      tensor.shape = use.shape;
+      tensor.kind = rule.quant;
+      tensor.first = static_cast<int64_t>(part);
+      tensor.step = static_cast<int64_t>(names.size());
+      if (names.size() > 1) tensor.shape[1] /= tensor.step;
+      if (gguf_pair_rotated(family, use.slot)) tensor.paired_head = config.head_dim;
+      if (rule.role == "norm" && gguf_norms_hold_offset(family)) tensor.add = config.norm_offset;
+      tensor.dtype =
+          gguf_export_dtype(quant, use.slot, rule.quant, output, entry->dtype, use.shape.back(), config.layer_count());
+      // A vector in two tensors, or turned: its weights are rows of one.
+      if (rule.quant == QuantClass::kKeep && (tensor.step > 1 || tensor.paired_head > 0)) {
+        if (!is_vector(tensor.source)) {
+          fail({ErrorCode::kUnsupported, "a vector is not stored as F32", reader.folder().string(), use.slot,
+                std::string(name_of(entry->dtype)), ""});
+        }
+        tensor.source.shape = {static_cast<int64_t>(entry->weights()), 1};
+      }
+      out.push_back(std::move(tensor));
+    }
+  }
+  return out;
+}
+
+// What config.json would call the model's numbers, for the keys that GGUF may have a place for.
+Json numbers_of(const ModelConfig& c) {
+  Json out = {{"hidden_size", c.hidden},
+              {"intermediate_size", c.ffn},
+              {"num_hidden_layers", c.layer_count()},
+              {"num_attention_heads", c.heads},
+              {"num_key_value_heads", c.kv_heads},
+              {"head_dim", c.head_dim},
+              {"max_position_embeddings", c.max_context}};
+  out["rms_norm_eps"] = c.norm_eps;
+  out["rope_theta"] = static_cast<float>(c.ropes.front().theta);
+  if (c.ropes.size() > 1) out["rope_local_base_freq"] = static_cast<float>(c.ropes[1].theta);
+  if (c.attn_softcap > 0) out["attn_logit_softcapping"] = c.attn_softcap;
+  if (c.logit_softcap > 0) out["final_logit_softcapping"] = c.logit_softcap;
+  if (c.experts > 0) {
+    out["num_local_experts"] = c.experts;
+    out["num_experts_per_tok"] = c.experts_per_token;
+  }
+  int globals = 0, last = -1;
+  for (int i = 0; i < c.layer_count(); ++i) {
+    const LayerConfig& layer = c.layers[static_cast<size_t>(i)];
+    if (layer.window > 0) out["sliding_window"] = layer.window;
+    if (layer.window == 0 && globals++ == 0) last = i;
+  }
+  if (last > 0) out["sliding_window_pattern"] = last + 1;
+  return out;
+}
+
+void put_config(const ModelConfig& config, const Family& family, GgufHeader& header) {
+  const std::string arch = gguf_architecture(family), prefix = arch + ".";
+  header.put("general.architecture", arch);
+  header.put("general.name", config.id);
+  header.put("general.quantization_version", 2u);
+  const Json numbers = numbers_of(config);
+  const Json& gguf = require_object(family.json, "gguf", family.file);
+  const Json* fixed = find(gguf, "set");
+  std::map<std::string, bool> done;
+  const auto put_all = [&](const Json& keys) {
+    for (const auto& item : keys.items()) {
+      const Json* value = find(numbers, item.key());
+      const Json* usual = fixed ? find(*fixed, item.key()) : nullptr;
+      const std::string key = prefix + item.value().get<std::string>();
+      if (!value || (usual && *usual == *value) || done[key]) continue;  // readers know the usual value themselves
+      done[key] = true;
+      if (value->is_number_float())
+        header.put(key, value->get<float>());
+      else
+        header.put(key, value->get<uint32_t>());
+    }
+  };
+  put_all(require_object(gguf_common(), "keys", "families/common.json: gguf"));
+  if (const Json* keys = find(gguf, "keys")) put_all(*keys);
+  header.put(prefix + "attention.value_length", static_cast<uint32_t>(config.head_dim));
+  header.put(prefix + "rope.dimension_count", static_cast<uint32_t>(config.head_dim));
+  header.put(prefix + "vocab_size", static_cast<uint32_t>(config.vocab));
+  const RopeConfig& rope = config.ropes.front();
+  if (rope.scaling == RopeScaling::kLinear || rope.scaling == RopeScaling::kYarn) {
+    const bool yarn = rope.scaling == RopeScaling::kYarn;
+    header.put(prefix + "rope.scaling.type", yarn ? "yarn" : "linear");
+    header.put(prefix + "rope.scaling.factor", static_cast<float>(rope.factor));
+    if (yarn) {
+      header.put(prefix + "rope.scaling.original_context_length", static_cast<uint32_t>(rope.original_context));
+      if (rope.beta_fast != 32) header.put(prefix + "rope.scaling.yarn_beta_fast", static_cast<float>(rope.beta_fast));
+      if (rope.beta_slow != 1) header.put(prefix + "rope.scaling.yarn_beta_slow", static_cast<float>(rope.beta_slow));
+    }
+  }
+}
+
+// llama3 scaling as GGUF keeps it: what each frequency is divided by. Empty for other scalings.
+std::vector<float> frequency_divisors(const ModelConfig& config) {
+  std::vector<float> out;
+  const RopeConfig& rope = config.ropes.front();
+  if (rope.scaling != RopeScaling::kLlama3) return out;
+  const RopeTable table = make_rope_table(rope, config.head_dim);
+  for (size_t i = 0; i < table.inv_freq.size(); ++i)
+    out.push_back(
+        static_cast<float>(std::pow(rope.theta, -2.0 * static_cast<double>(i) / config.head_dim) / table.inv_freq[i]));
+  return out;
+}
+
+// The first number that differs, as "path: a, b".
+std::string first_difference(const Json& a, const Json& b, const std::string& path) {
+  if (a.is_object() && b.is_object()) {
+    for (const auto& item : a.items()) {
+      const std::string inner = first_difference(item.value(), b.value(item.key(), Json()), path + "." + item.key());
+      if (!inner.empty()) return inner;
+    }
+    return "";
+  }
+  const bool close =
+      a.is_number() && b.is_number() && std::abs(a.get<double>() - b.get<double>()) <= 1e-6 * std::abs(a.get<double>());
+  return a == b || close ? "" : fmt::format("{}: {}, read back as {}", path.substr(1), brief(a), brief(b));
+}
+
+// Reads the metadata back: what the file would mean must be what the model is.
+void check_expressible(const ModelConfig& config, const Family& family, GgufHeader header,
+                       std::vector<std::string>& notes) {
+  const std::vector<float> divisors = frequency_divisors(config);
+  if (!config.tied_output) header.add_tensor(gguf_names(family, "lm_head").at(0), DType::kF32, {1});
+  if (!divisors.empty()) header.add_tensor("rope_freqs.weight", DType::kF32, {static_cast<int64_t>(divisors.size())});
+  std::string bytes = header.bytes();
+  if (!config.tied_output) bytes.append(kGgufAlignment, '\0');
+  bytes.append(reinterpret_cast<const char*>(divisors.data()), divisors.size() * sizeof(float));
+  bytes.append(kGgufAlignment, '\0');
+  const GgufFile file(std::as_bytes(std::span(bytes.data(), bytes.size())), "the GGUF to be");
+  ModelConfig again = config_from_gguf(file, family);
+  again.id = config.id;
+  again.vocab = config.vocab;
+  if (again.eos_ids != config.eos_ids) notes.push_back("GGUF readers will stop at a different set of tokens");
+  again.eos_ids = config.eos_ids;
+  Json ours, theirs;
+  write_model_config(config, ours);
+  write_model_config(again, theirs);
+  const std::string difference = first_difference(ours, theirs, "");
+  if (!difference.empty()) {
+    fail({ErrorCode::kUnsupported, "GGUF has no place for a number of this model", config.id, "", difference, ""});
+  }
+}
+
+// One row as the file wants it.
+RowOutcome make_row(const OutTensor& tensor, int64_t row, std::byte* out, float* values) {
+  const auto cols = static_cast<size_t>(tensor.source.cols());
+  const std::byte* source = tensor.source.row(tensor.source_row(row));
+  if (tensor.dtype == tensor.source.dtype && tensor.add == 0) {
+    std::copy_n(source, row_bytes(tensor.dtype, cols), out);
+    return {};
+  }
+  decode_row(tensor.source.dtype, source, values, cols);
+  for (size_t i = 0; i < cols; ++i) values[i] += tensor.add;
+  return store_values(values, cols, tensor.dtype, out, values + cols);
+}
+
+// general.file_type, the mix's number in llama.cpp: of the type that most matrices have.
+uint32_t file_type(const std::vector<OutTensor>& tensors) {
+  std::map<DType, int64_t> weights;
+  for (const OutTensor& tensor : tensors) weights[tensor.dtype] += tensor.rows() * tensor.cols();
+  DType most = DType::kF32;
+  for (const auto& [dtype, count] : weights) {
+    if (count > weights[most]) most = dtype;
+  }
+  switch (most) {
+    case DType::kF16: return 1;
+    case DType::kQ4_0: return 2;
+    case DType::kQ8_0: return 7;
+    case DType::kQ5_0: return 8;
+    case DType::kQ4_K: return 15;
+    case DType::kQ6_K: return 18;
+    case DType::kBF16: return 32;
+    case DType::kMXFP4: return 38;
+    default: return 0;
+  }
+}
+
+}  // namespace
+
+ArtefactReport export_gguf(const fs::path& artefact, const fs::path& target, const GgufExportOptions& options) {
+  const auto begin = std::chrono::steady_clock::now();
+  std::error_code ec;
+  if (fs::exists(target, ec) && (!options.replace || !is_gguf(target))) {
+    fail({ErrorCode::kUsage, "something with this name is already there", target.string(), "", "",
+          options.replace ? "--force replaces GGUF files only" : "Choose another name, or replace it with --force"});
+  }
+  const RdrrReader reader = RdrrReader::open(artefact);
+  const Family& family = family_of(reader);
+  const ModelConfig config = read_model_config(reader.manifest(), (reader.folder() / "manifest.json").string());
+  const std::vector<OutTensor> tensors = plan_tensors(reader, family, config, options.quant);
+
+  ArtefactReport report;
+  GgufHeader header;
+  put_config(config, family, header);
+  header.put("general.file_type", file_type(tensors));
+  tokenizer_to_gguf(reader.folder(), config, header, report.notes);
+  check_expressible(config, family, header, report.notes);
+  const std::vector<float> divisors = frequency_divisors(config);
+  if (!divisors.empty()) header.add_tensor("rope_freqs.weight", DType::kF32, {static_cast<int64_t>(divisors.size())});
+  std::map<std::pair<DType, DType>, int> changed;
+  uint64_t all = 0, done = 0;
+  for (const OutTensor& tensor : tensors) {
+    header.add_tensor(tensor.name, tensor.dtype, tensor.shape);
+    all += static_cast<uint64_t>(tensor.rows() * tensor.cols());
+    if (options.quant.empty() && tensor.dtype != tensor.source.dtype) ++changed[{tensor.source.dtype, tensor.dtype}];
+  }
+  for (const auto& [types, count] : changed) {
+    report.notes.push_back(fmt::format("{} matrices are {} here and {} there: GGUF's rows must be whole blocks", count,
+                                       name_of(types.first), name_of(types.second)));
+  }
+  check_room(final_name(target), header.tensor_bytes());
+
+  GgufWriter writer(target, std::move(header));
+  if (!divisors.empty()) writer.write(std::as_bytes(std::span(divisors)));
+  ThreadPool pool(options.threads);
+  for (const OutTensor& tensor : tensors) {
+    RowStream rows;
+    rows.name = tensor.source.name;
+    rows.cols = tensor.source.cols();
+    rows.rows = tensor.rows() * tensor.cols() / rows.cols;
+    rows.dtype = tensor.dtype;
+    rows.make = [&](int64_t row, std::byte* out, float* scratch) { return make_row(tensor, row, out, scratch); };
+    rows.write = [&](std::span<const std::byte> bytes) { writer.write(bytes); };
+    rows.on_weights = [&](uint64_t weights) {
+      done += weights;
+      if (options.progress) options.progress(done, all);
+      if (options.cancelled && options.cancelled()) {
+        fail({ErrorCode::kFile, "the conversion was interrupted; nothing is left of it", target.string(), "", "", ""});
+      }
+    };
+    stream_rows(rows, pool, report.of(tensor.kind, tensor.dtype));
+  }
+  report.weights = all;
+  report.bytes = writer.written();
+  report.shards = 1;
+  writer.commit();
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return report;
+}
+
+}  // namespace doppler

@@ -1,0 +1,311 @@
+// Artefact → GGUF → artefact, and what a GGUF's metadata means.
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "checkpoint.h"
+#include "convert/gguf_export.h"
+#include "convert/gguf_model.h"
+#include "convert/synth.h"
+#include "text/tokenizer.h"
+
+namespace doppler {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::model;
+using ::testing::Not;
+using testing::Scratch;
+using testing::sentence;
+using testing::slurp;
+using testing::with;
+
+constexpr const char* kCheckpoints[] = {"gemma3-b", "gemma2-a", "gptoss-a", "llama-a", "qwen3-a"};
+
+ConvertOptions as_it_is() {
+  ConvertOptions options;
+  options.threads = 2;
+  options.id = "same";
+  return options;
+}
+
+// Slots whose tensors differ in type, shape or any byte.
+std::vector<std::string> differences(const fs::path& a, const fs::path& b) {
+  const RdrrReader left = RdrrReader::open(a), right = RdrrReader::open(b);
+  std::vector<std::string> out;
+  EXPECT_EQ(left.entries().size(), right.entries().size());
+  for (const RdrrTensorEntry& entry : left.entries()) {
+    const RdrrTensorEntry* other = right.find_slot(entry.slot);
+    if (!other || other->name != entry.name || other->dtype != entry.dtype || other->shape != entry.shape ||
+        !std::ranges::equal(left.tensor(entry).bytes, right.tensor(*other).bytes))
+      out.push_back(entry.slot);
+  }
+  return out;
+}
+
+TEST(GgufRoundTrip, GivesIdenticalTensorsAndNumbers) {
+  for (const std::string name : kCheckpoints) {
+    for (const char* recipe : {"f32", "bf16", "q8_0"}) {
+      SCOPED_TRACE(name + " " + recipe);
+      Scratch scratch;
+      ConvertOptions options = with(recipe);
+      options.id = "same";
+      convert(model(name), scratch / "a", options);
+      export_gguf(scratch / "a", scratch / "m.gguf", {.threads = 2});
+      convert(scratch / "m.gguf", scratch / "b", as_it_is());
+      EXPECT_THAT(differences(scratch / "a", scratch / "b"), ElementsAre());
+      const auto config = [&](const char* folder) {
+        return read_model_config(RdrrReader::open(scratch / folder).manifest(), folder);
+      };
+      EXPECT_EQ(config("a"), config("b"));
+      EXPECT_TRUE(RdrrReader::verify(scratch / "b").empty());
+    }
+  }
+}
+
+TEST(GgufRoundTrip, TheShippedModelComesBackWithItsTokenizer) {
+  Scratch scratch;
+  export_gguf(DOPPLER_SOURCE_DIR "/models/tiny", scratch / "m.gguf", {.threads = 2});
+  convert(scratch / "m.gguf", scratch / "b", as_it_is());
+  EXPECT_THAT(differences(DOPPLER_SOURCE_DIR "/models/tiny", scratch / "b"), ElementsAre());
+  const Tokenizer before = Tokenizer::load(DOPPLER_SOURCE_DIR "/models/tiny"), after = Tokenizer::load(scratch / "b");
+  EXPECT_EQ(after.named().bos, before.named().bos);
+  EXPECT_EQ(after.named().eos, before.named().eos);
+  const std::string text =
+      "Once upon a time, there was a little girl named Lily. <start_of_turn>She loved to play outside in the park.\n";
+  EXPECT_EQ(after.encode(text, true), before.encode(text, true));
+  EXPECT_EQ(after.decode(after.encode("Grüße, 世界!", false), true), "Grüße, 世界!");
+  EXPECT_EQ(parse_json(slurp(scratch / "b/tokenizer_config.json"), "b")["chat_template"],
+            parse_json(slurp(DOPPLER_SOURCE_DIR "/models/tiny/tokenizer_config.json"), "a")["chat_template"]);
+}
+
+TEST(GgufExport, RowsThatAreNoWholeBlocksBecomeATypeThatFits) {
+  Scratch scratch;
+  convert(model("qwen3-a"), scratch / "a", with("q4_k_m"));  // rows of 128: half a block of 256
+  const ArtefactReport report = export_gguf(scratch / "a", scratch / "m.gguf", {.threads = 2});
+  EXPECT_THAT(report.notes, Contains(HasSubstr("Q4_K here and Q8_0 there")));
+  const GgufFile file(scratch / "m.gguf");
+  EXPECT_EQ(file.tensor("blk.0.attn_q.weight")->dtype, DType::kQ8_0);
+  EXPECT_EQ(file.tensor("blk.0.ffn_down.weight")->cols(), 256);
+  EXPECT_EQ(info(file.tensor("blk.0.ffn_down.weight")->dtype).block_weights, 256) << "this one fits";
+  EXPECT_EQ(file.tensor("blk.0.attn_norm.weight")->dtype, DType::kF32);
+}
+
+TEST(GgufExport, MixesAreThoseOfLlamaCpp) {
+  // A layer of 26 with hidden 1152 (4.5 blocks of 256) and ffn 6912 (27 blocks).
+  const auto type = [](const char* quant, const char* slot, QuantClass kind, int64_t cols, bool output = false) {
+    return gguf_export_dtype(quant, slot, kind, output, DType::kQ4_K, cols, 26);
+  };
+  EXPECT_EQ(type("q4_k_m", "layer5.q_proj", QuantClass::kMatrix, 1152), DType::kQ5_0);
+  EXPECT_EQ(type("q4_k_m", "layer5.o_proj", QuantClass::kMatrix, 1024), DType::kQ4_K);
+  EXPECT_EQ(type("q4_k_m", "layer0.v_proj", QuantClass::kValue, 1152), DType::kQ8_0);
+  EXPECT_EQ(type("q4_k_m", "layer3.v_proj", QuantClass::kValue, 1152), DType::kQ5_0);
+  EXPECT_EQ(type("q4_k_m", "layer0.down_proj", QuantClass::kDown, 6912), DType::kQ6_K);
+  EXPECT_EQ(type("q4_k_m", "layer3.down_proj", QuantClass::kDown, 6912), DType::kQ4_K);
+  EXPECT_EQ(type("q4_k_m", "embed", QuantClass::kEmbedding, 1152, true), DType::kQ8_0);
+  EXPECT_EQ(type("q4_k_m", "embed", QuantClass::kEmbedding, 2048, true), DType::kQ6_K);
+  EXPECT_EQ(type("q4_k_m", "embed", QuantClass::kEmbedding, 2048, false), DType::kQ4_K);
+  EXPECT_EQ(type("q4_0", "layer0.down_proj", QuantClass::kDown, 6912), DType::kQ4_0);
+  EXPECT_EQ(type("q4_0", "embed", QuantClass::kEmbedding, 1152, true), DType::kQ8_0);
+  EXPECT_EQ(type("q4_0", "layer0.attn_norm", QuantClass::kKeep, 1152), DType::kF32);
+  EXPECT_EQ(type("", "layer0.q_proj", QuantClass::kMatrix, 1152), DType::kQ8_0);
+  EXPECT_EQ(type("", "layer0.q_proj", QuantClass::kMatrix, 100), DType::kF16);
+  EXPECT_THAT(sentence([&] { type("q9", "embed", QuantClass::kEmbedding, 256); }), HasSubstr("one of q4_0, q4_k_m"));
+}
+
+TEST(GgufExport, RefusesANumberThatTheFormatHasNoPlaceFor) {
+  Scratch scratch;
+  convert(model("gemma3-a"), scratch / "a", with("f32"));  // its attention scale is not that of its head size
+  EXPECT_THAT(sentence([&] { export_gguf(scratch / "a", scratch / "m.gguf", {}); }), HasSubstr("queryPreAttnScalar"));
+  EXPECT_THAT(scratch.names(), ElementsAre("a"));
+}
+
+TEST(GgufExport, ReplacesOnlyWhenAsked) {
+  Scratch scratch;
+  convert(model("qwen3-a"), scratch / "a", with("f32"));
+  export_gguf(scratch / "a", scratch / "m.gguf", {});
+  EXPECT_THAT(sentence([&] { export_gguf(scratch / "a", scratch / "m.gguf", {}); }), HasSubstr("already there"));
+  export_gguf(scratch / "a", scratch / "m.gguf", {.replace = true});
+  testing::spill(scratch / "letter.gguf", "dear all");
+  EXPECT_THAT(sentence([&] { export_gguf(scratch / "a", scratch / "letter.gguf", {.replace = true}); }),
+              HasSubstr("replaces GGUF files only"));
+}
+
+TEST(GgufExport, AnInterruptedExportLeavesNothing) {
+  Scratch scratch;
+  convert(model("qwen3-a"), scratch / "a", with("f32"));
+  GgufExportOptions options;
+  options.cancelled = [] { return true; };
+  EXPECT_THAT(sentence([&] { export_gguf(scratch / "a", scratch / "m.gguf", options); }), HasSubstr("interrupted"));
+  EXPECT_THAT(scratch.names(), ElementsAre("a"));
+}
+
+// A GGUF whose metadata and tensors a test may spoil.
+struct Spoiled {
+  explicit Spoiled(const char* name = "llama-a") {
+    convert(model(name), scratch / "a", with("f32"));
+    export_gguf(scratch / "a", scratch / "m.gguf", {});
+    bytes = slurp(scratch / "m.gguf");
+  }
+  void replace(const std::string& from, const std::string& to) {
+    ASSERT_EQ(from.size(), to.size());
+    const size_t at = bytes.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    bytes.replace(at, from.size(), to);
+  }
+  std::string refusal() {
+    testing::spill(scratch / "m.gguf", bytes);
+    return sentence([&] { convert(scratch / "m.gguf", scratch / "b", as_it_is()); });
+  }
+  Scratch scratch;
+  std::string bytes;
+};
+
+TEST(GgufImport, NamesWhatIsWrong) {
+  Spoiled architecture;
+  architecture.replace(std::string("\5\0\0\0\0\0\0\0llama", 13), std::string("\5\0\0\0\0\0\0\0mamba", 13));
+  EXPECT_THAT(architecture.refusal(), HasSubstr("no family serves this model"));
+  Spoiled tensor;
+  tensor.replace("blk.1.attn_q.weight", "blk.1.attn_x.weight");
+  EXPECT_THAT(tensor.refusal(),
+              ::testing::AllOf(HasSubstr("blk.1.attn_q.weight is missing"),
+                               HasSubstr("blk.1.attn_x.weight [128, 128] is there, but nothing uses")));
+  Spoiled key;
+  key.replace("llama.feed_forward_length", "llama.feed_backward_lengt");
+  EXPECT_THAT(key.refusal(), HasSubstr("llama.feed_backward_lengt"));
+  Spoiled rotated;
+  const size_t at = rotated.bytes.find("llama.rope.dimension_count") + 26 + 4;
+  rotated.bytes[at] = 16;
+  EXPECT_THAT(rotated.refusal(), HasSubstr("a part of the head"));
+  EXPECT_THAT(rotated.scratch.names(), Not(Contains("b")));
+}
+
+TEST(GgufImport, TypesWithoutKernelsBecomeQ8_0AndAreNamed) {
+  Scratch scratch;
+  convert(model("qwen3-a"), scratch / "a", with("f32"));
+  export_gguf(scratch / "a", scratch / "m.gguf", {.quant = "q4_0"});
+  const ArtefactReport report = convert(scratch / "m.gguf", scratch / "b", as_it_is());
+  EXPECT_THAT(report.notes, Contains(HasSubstr("Q4_0, which there are no kernels for: they become Q8_0")));
+  // Levels of 4 bits and an f16 scale are the same numbers with levels of 8 bits.
+  const GgufModel gguf = read_gguf_model(scratch / "m.gguf");
+  const RdrrReader reader = RdrrReader::open(scratch / "b");
+  for (const GgufSlot& slot : gguf.slots) {
+    if (slot.dtype() != DType::kQ4_0 || slot.rearranged()) continue;
+    const Tensor now = reader.tensor(*reader.find_slot(slot.slot));
+    ASSERT_EQ(now.dtype, DType::kQ8_0);
+    std::vector<float> a(static_cast<size_t>(now.cols())), b(a.size());
+    for (int64_t r = 0; r < now.rows(); ++r) {
+      decode_row(DType::kQ4_0, slot.parts[0]->row(r), a.data(), a.size());
+      decode_row(DType::kQ8_0, now.row(r), b.data(), b.size());
+      ASSERT_EQ(a, b) << slot.slot << " row " << r;
+    }
+  }
+}
+
+TEST(GgufImport, ARecipeQuantisesAgain) {
+  Scratch scratch;
+  convert(model("qwen3-a"), scratch / "a", with("f32"));
+  export_gguf(scratch / "a", scratch / "m.gguf", {.quant = "bf16"});
+  convert(scratch / "m.gguf", scratch / "b", with("q6_k"));
+  EXPECT_EQ(RdrrReader::open(scratch / "b").find_slot("layer0.q_proj")->dtype, DType::kQ6_K);
+}
+
+TEST(GgufImport, FrequencyDivisorsAreLlama3ScalingOrRefused) {
+  for (const double original : {64.0, 8192.0, 131072.0}) {
+    for (const double high : {4.0, 8.0}) {
+      for (const double factor : {8.0, 32.0}) {
+        const RopeConfig rope{500000, RopeScaling::kLlama3, factor, 1, high, 32, 1, true, 0, original};
+        const RopeTable table = make_rope_table(rope, 128);
+        std::vector<float> divisors;
+        for (size_t i = 0; i < 64; ++i)
+          divisors.push_back(static_cast<float>(std::pow(500000.0, -static_cast<double>(i) / 64) / table.inv_freq[i]));
+        const Json scaling = llama3_scaling_from(divisors, 500000, "test");
+        EXPECT_EQ(scaling["factor"], factor);
+        EXPECT_NEAR(scaling["high_freq_factor"].get<double>(), high, 1e-3);
+        EXPECT_EQ(scaling["original_max_position_embeddings"], original);
+      }
+    }
+  }
+  EXPECT_TRUE(llama3_scaling_from(std::vector<float>(32, 1.f), 10000, "test").is_null());
+  const std::vector<float> odd = {1, 2, 1, 8, 3, 1};
+  EXPECT_THAT(sentence([&] { llama3_scaling_from(odd, 10000, "test"); }), HasSubstr("in a way that is not known"));
+  const std::vector<float> none = {1, NAN};
+  EXPECT_THAT(sentence([&] { llama3_scaling_from(none, 10000, "test"); }), HasSubstr("no number"));
+}
+
+// Published tokenizers through GGUF's metadata and back: the same ids for every recorded string.
+class GgufTokenizer : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(GgufTokenizer, GivesTheSameIds) {
+  const char* told = std::getenv("DOPPLER_TOKENIZERS");
+  const fs::path folder = fs::path(told ? told : DOPPLER_BINARY_DIR "/tokenizers") / GetParam();
+  if (!fs::exists(folder / "tokenizer.json")) GTEST_SKIP() << "tools/fetch_tokenizers.sh fetches them";
+  const std::string file = std::string(DOPPLER_TEST_DATA) + "/tokens/" + GetParam() + ".json";
+  const Json reference = parse_json(slurp(file), file);
+  ModelConfig config;
+  config.vocab = Tokenizer::load(folder).vocab_size();
+  config.bos_id = Tokenizer::load(folder).named().bos;
+  GgufHeader header;
+  std::vector<std::string> notes;
+  tokenizer_to_gguf(folder, config, header, notes);
+  EXPECT_TRUE(notes.empty()) << notes.front();
+  const std::string bytes = header.bytes();
+  const GgufFile gguf(std::as_bytes(std::span(bytes.data(), bytes.size())), "tokens.gguf");
+  const TokenizerFiles files = tokenizer_from_gguf(gguf, notes).value();
+  const Tokenizer tokenizer = Tokenizer::from_files(files.tokenizer_json, files.tokenizer_config_json, "test");
+  for (const Json& item : reference["cases"]) {
+    const auto ids = item["ids"].get<std::vector<int32_t>>();
+    EXPECT_EQ(tokenizer.encode(item["text"].get<std::string>(), false), ids) << item["text"];
+    EXPECT_EQ(tokenizer.encode(item["text"].get<std::string>(), true), item["with_special"].get<std::vector<int32_t>>())
+        << item["text"];
+    EXPECT_EQ(tokenizer.decode(ids, false), item["decoded"].get<std::string>());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GgufTokenizer, ::testing::Values("gemma2", "gemma3", "gptoss", "llama3_2", "qwen3"));
+
+TEST(GgufTokenizer, FaultsAreNamed) {
+  const auto refusal = [](const std::function<void(GgufHeader&)>& fill) {
+    GgufHeader header;
+    fill(header);
+    const std::string bytes = header.bytes();
+    const GgufFile gguf(std::as_bytes(std::span(bytes.data(), bytes.size())), "t.gguf");
+    std::vector<std::string> notes;
+    return sentence([&] { tokenizer_from_gguf(gguf, notes); });
+  };
+  const std::vector<std::string> tokens = {"a", "b", "ab"};
+  EXPECT_THAT(refusal([&](GgufHeader& h) {
+                h.put("tokenizer.ggml.model", "bert");
+                h.put("tokenizer.ggml.tokens", tokens);
+              }),
+              HasSubstr("llama or gpt2"));
+  EXPECT_THAT(refusal([&](GgufHeader& h) {
+                h.put("tokenizer.ggml.model", "llama");
+                h.put("tokenizer.ggml.tokens", tokens);
+                h.put("tokenizer.ggml.scores", std::vector<float>{1, 2});
+              }),
+              HasSubstr("a score for every token"));
+  EXPECT_THAT(refusal([&](GgufHeader& h) {
+                h.put("tokenizer.ggml.model", "gpt2");
+                h.put("tokenizer.ggml.pre", "from-the-future");
+                h.put("tokenizer.ggml.tokens", tokens);
+              }),
+              HasSubstr("from-the-future"));
+  EXPECT_THAT(refusal([&](GgufHeader& h) {
+                h.put("tokenizer.ggml.model", "gpt2");
+                h.put("tokenizer.ggml.tokens", tokens);
+                h.put("tokenizer.ggml.merges", std::vector<std::string>{"ab"});
+              }),
+              HasSubstr("not two tokens"));
+  EXPECT_THAT(refusal([&](GgufHeader& h) {
+                h.put("tokenizer.ggml.model", "llama");
+                h.put("tokenizer.ggml.tokens", std::vector<std::string>{"a", "\xff\xfe"});
+              }),
+              HasSubstr("not valid UTF-8"));
+}
+
+}  // namespace
+}  // namespace doppler

@@ -1,0 +1,187 @@
+// The public form of RDRR: folders that another writer made load and run, and ours keep to its rules.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "convert/checkpoint.h"
+#include "engine/backend.h"
+#include "support/reference.h"
+
+namespace doppler {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::Scratch;
+using testing::slurp;
+using testing::spill;
+
+// Writes an artefact of ours again as another writer of version 1 would: only the public keys, tensors by their Hugging
+// Face names without slots, packed back to back, a tensor list in a file of its own, foreign blocks, blake3 digests.
+void write_public(const fs::path& ours, const fs::path& folder, uint64_t shard_size) {
+  const RdrrReader reader = RdrrReader::open(ours);
+  const Json& from = reader.manifest();
+  const Json& inference = from["inference"];
+  fs::create_directory(folder);
+  std::string stream;
+  Json tensors = Json::object();
+  for (const RdrrTensorEntry& entry : reader.entries()) {
+    const Tensor tensor = reader.tensor(entry);
+    const uint64_t begin = stream.size(), end = begin + tensor.bytes.size();
+    stream.append(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
+    Json item = {{"shape", entry.shape}, {"dtype", name_of(entry.dtype)}, {"role", entry.role}};
+    if (begin / shard_size == (end - 1) / shard_size) {
+      item["shard"] = begin / shard_size;
+      item["offset"] = begin % shard_size;
+      item["size"] = end - begin;
+    } else {
+      item["size"] = end - begin;
+      item["spans"] = Json::array();
+      for (uint64_t at = begin; at < end;) {
+        const uint64_t stop = std::min(end, (at / shard_size + 1) * shard_size);
+        item["spans"].push_back({{"shardIndex", at / shard_size}, {"offset", at % shard_size}, {"size", stop - at}});
+        at = stop;
+      }
+    }
+    tensors[entry.name] = std::move(item);
+  }
+  Json shards = Json::array();
+  for (uint64_t at = 0; at < stream.size(); at += shard_size) {
+    const std::string bytes = stream.substr(at, shard_size);
+    const std::string name = fmt::format("shard_{:05}.bin", shards.size());
+    spill(folder / name, bytes);
+    shards.push_back({{"index", shards.size()},
+                      {"filename", name},
+                      {"size", bytes.size()},
+                      {"hash", std::string(64, 'a')},
+                      {"offset", at}});
+  }
+  const Json& attention = inference["attention"];
+  const Json& norms = inference["normalization"];
+  const Json manifest = {
+      {"version", 1},
+      {"modelId", "made-elsewhere"},
+      {"modelType", "transformer"},
+      {"quantization", "F32"},
+      {"quantizationInfo", {{"weights", "f32"}, {"embeddings", "f32"}, {"compute", "f16"}, {"layout", "row"}}},
+      {"architecture", from["architecture"]},
+      {"moeConfig", nullptr},
+      {"inference",
+       {{"attention",
+         {{"queryPreAttnScalar", attention["queryPreAttnScalar"]},
+          {"attnLogitSoftcapping", attention["attnLogitSoftcapping"]},
+          {"slidingWindow", attention["slidingWindow"]},
+          {"queryKeyNorm", attention["queryKeyNorm"]},
+          {"attentionBias", attention["attentionBias"]},
+          {"causal", true}}},
+        {"normalization",
+         {{"rmsNormEps", norms["rmsNormEps"]},
+          {"rmsNormWeightOffset", norms["rmsNormWeightOffset"]},
+          {"postAttentionNorm", true},  // a model of two norms says so of the one before its feed-forward
+          {"preFeedforwardNorm", norms["postFeedforwardNorm"]},
+          {"postFeedforwardNorm", norms["postFeedforwardNorm"]}}},
+        {"ffn", {{"activation", inference["ffn"]["activation"]}, {"gatedActivation", true}, {"swigluLimit", nullptr}}},
+        {"rope",
+         {{"ropeTheta", inference["rope"]["ropeTheta"]},
+          {"ropeLocalTheta", inference["rope"].value("ropeLocalTheta", Json())},
+          {"ropeScalingType", nullptr},
+          {"mropeInterleaved", false}}},
+        {"output",
+         {{"tieWordEmbeddings", inference["output"]["tieWordEmbeddings"]},
+          {"scaleEmbeddings", inference["output"]["scaleEmbeddings"]},
+          {"finalLogitSoftcapping", inference["output"]["finalLogitSoftcapping"]}}},
+        {"layerPattern", inference["layerPattern"]},
+        {"chatTemplate", {{"type", "gemma"}, {"enabled", true}}},
+        {"execution", {{"kernels", {{"matmul", {{"digest", "sha256:00"}}}}}}},
+        {"session", {{"decodeLoop", {{"batchSize", 4}}}}}}},
+      {"shards", shards},
+      {"totalSize", stream.size()},
+      {"hashAlgorithm", "blake3"},
+      {"tensorsFile", "tensors.json"},
+      {"eos_token_id", from["eos_token_id"]}};
+  spill(folder / "manifest.json", manifest.dump());
+  spill(folder / "tensors.json", tensors.dump());
+}
+
+class PublicArtefact : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(PublicArtefact, LoadsAndComputesEveryStage) {
+  const fs::path source = testing::model(GetParam());
+  Scratch scratch;
+  convert(source, scratch / "ours", testing::with("f32"));
+  write_public(scratch / "ours", scratch / "theirs", 1 << 20);
+  ASSERT_TRUE(fs::exists(scratch / "theirs/shard_00001.bin")) << "tensors must cross shards";
+  const LoadedModel model = LoadedModel::load(scratch / "theirs");
+  const testing::Reference reference(source);
+  const auto executor = make_executor(model, "cpu", {.context = 256, .threads = 2, .block = 0, .checked = true});
+  const auto errors = testing::stage_errors(*executor, model.plan, reference);
+  EXPECT_EQ(errors.size(), reference.stages.tensors().size());
+  for (const auto& [stage, error] : errors) EXPECT_LE(error, 1e-3) << stage;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PublicArtefact, ::testing::Values("gemma3-a", "gemma3-b", "gemma2-a", "qwen3-a"));
+
+// What a reader of the public format may take for granted.
+void expect_public_rules(const fs::path& folder) {
+  const Json m = parse_json(slurp(folder / "manifest.json"), folder.string());
+  EXPECT_EQ(m["version"], 1);
+  EXPECT_TRUE(m["modelId"].is_string());
+  EXPECT_EQ(m["modelType"], "transformer");
+  for (const char* key : {"weights", "embeddings", "compute", "layout", "variantTag"})
+    EXPECT_TRUE(m["quantizationInfo"][key].is_string()) << key;
+  EXPECT_EQ(m["quantizationInfo"]["layout"], "row");
+  for (const char* key : {"numLayers", "hiddenSize", "intermediateSize", "numAttentionHeads", "numKeyValueHeads",
+                          "headDim", "vocabSize", "maxSeqLen", "ropeTheta"})
+    EXPECT_GT(m["architecture"][key].get<double>(), 0) << key;
+  EXPECT_TRUE(m.contains("moeConfig"));
+  for (const char* key : {"attention", "normalization", "ffn", "rope", "output", "layerPattern", "chatTemplate"})
+    EXPECT_TRUE(m["inference"][key].is_object()) << key;
+  EXPECT_TRUE((std::set<std::string>{"sha256", "blake3"}).contains(m["hashAlgorithm"].get<std::string>()));
+  std::vector<uint64_t> sizes;
+  uint64_t total = 0;
+  for (const Json& shard : m["shards"]) {
+    EXPECT_EQ(shard["index"], sizes.size());
+    EXPECT_EQ(shard["offset"], total);
+    EXPECT_EQ(shard["filename"], fmt::format("shard_{:05}.bin", sizes.size()));
+    EXPECT_EQ(shard["hash"].get<std::string>().size(), 64u);
+    EXPECT_EQ(shard["size"], fs::file_size(folder / shard["filename"].get<std::string>()));
+    sizes.push_back(shard["size"]);
+    total += sizes.back();
+  }
+  EXPECT_EQ(m["totalSize"], total);
+  const std::set<std::string> roles = {"embedding", "lm_head", "matmul", "norm", "router", "expert", "other"};
+  for (const auto& [name, t] : m["tensors"].items()) {
+    EXPECT_TRUE(roles.contains(t["role"].get<std::string>())) << name;
+    EXPECT_TRUE(t["dtype"].is_string() && !t["shape"].empty()) << name;
+    uint64_t bytes = 0;
+    const Json one = Json::array(
+        {{{"shardIndex", t.value("shard", Json())}, {"offset", t.value("offset", Json())}, {"size", t["size"]}}});
+    for (const Json& span : t.contains("spans") ? t["spans"] : one) {
+      EXPECT_LE(span["offset"].get<uint64_t>() + span["size"].get<uint64_t>(),
+                sizes.at(span["shardIndex"].get<size_t>()))
+          << name;
+      bytes += span["size"].get<uint64_t>();
+    }
+    EXPECT_EQ(bytes, t["size"].get<uint64_t>()) << name;
+  }
+  EXPECT_TRUE(m.contains("eos_token_id"));
+  if (!m["tokenizer"].is_null()) {
+    EXPECT_EQ(m["tokenizer"]["type"], "bundled");
+    EXPECT_TRUE(fs::exists(folder / m["tokenizer"]["file"].get<std::string>()));
+  }
+}
+
+TEST(PublicRules, OurArtefactsKeepThem) {
+  expect_public_rules(DOPPLER_SOURCE_DIR "/models/tiny");
+  for (const char* name : {"gemma3-a", "gemma2-a", "gptoss-a", "llama-a", "qwen3-a"}) {
+    SCOPED_TRACE(name);
+    Scratch scratch;
+    ConvertOptions options = testing::with("q4_k_m");
+    options.shard_size = 256 << 10;
+    convert(testing::model(name), scratch / "out", options);
+    expect_public_rules(scratch / "out");
+  }
+}
+
+}  // namespace
+}  // namespace doppler
