@@ -3,7 +3,9 @@
 
 #include <memory>
 
+#include "base/error.h"
 #include "bench/inference.h"
+#include "cli/bench_browser.h"
 #include "cli/default_model.h"
 #include "cli/verbs.h"
 
@@ -11,7 +13,7 @@ namespace doppler {
 namespace {
 
 struct InferenceArguments {
-  std::string model;
+  std::string model, surface = "native", profile_dir;
   InferenceWorkload workload;
   bool json = false, profile = false;
 };
@@ -22,6 +24,13 @@ void run_inference(const InferenceArguments& arguments) {
     if (terminal) fmt::print(stderr, "\r\033[K{}", line);
   };
   const std::string model = arguments.model.empty() ? default_model().string() : arguments.model;
+  if (arguments.surface == "browser") {
+    if (arguments.profile) {
+      fail({ErrorCode::kUsage, "--profile and --surface browser do not go together", "bench inference", "", "", ""});
+    }
+    bench_in_browser(model, arguments.workload, arguments.profile_dir, arguments.json);
+    return;
+  }
   if (arguments.profile) {
     const TokenProfile profile = profile_token(model, arguments.workload);
     fmt::print("{}", arguments.json ? profile.to_json().dump(1) + "\n" : profile.to_table());
@@ -58,6 +67,11 @@ void add_bench(CLI::App& app) {
                    "Tokens a GPU chooses in one go (default: as many as take a twentieth of a second)")
       ->check(CLI::Range(1, 64));
   inference->add_flag("--profile", arguments->profile, "Print where a decoded token's time goes on the GPU, by step");
+  inference->add_option("--surface", arguments->surface, "native, or browser: the same engine in headless Chromium")
+      ->check(CLI::IsMember({"native", "browser"}))
+      ->capture_default_str();
+  inference->add_option("--profile-dir", arguments->profile_dir,
+                        "With --surface browser: a profile to keep, so that the next run finds the model stored");
   inference->add_flag("--json", arguments->json, "Print one JSON object");
   inference->footer("Example:\n  doppler synth gemma-3-1b /tmp/1b && doppler bench inference /tmp/1b");
   inference->callback([arguments] { run_inference(*arguments); });
