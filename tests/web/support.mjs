@@ -45,10 +45,10 @@ export async function openBrowser(flags = gpuFlags, profile = scratchFolder('pro
 }
 
 /**
- * Serves the site at / and model folders at /models/NAME/. `requests` logs [path, range, bytes sent]; a fault
+ * Serves the site (or other pages) at / and model folders at /models/NAME/. `requests` logs [path, range, bytes sent]; a fault
  * (request, response, path) => true has dealt with the request itself.
  */
-export async function startServer(models = {}) {
+export async function startServer(models = {}, pages = site) {
   const state = {requests: [], fault: null, models: {tiny: join(root, 'models', 'tiny'), ...models}};
   const sockets = new Set();
   const server = createServer((request, response) => {
@@ -65,7 +65,7 @@ export async function startServer(models = {}) {
       return end(chunk, ...rest);
     };
     const match = /^\/models\/([^/]+)(\/.*)$/.exec(pathname);
-    const path = match && state.models[match[1]] ? fileFor(match[2], state.models[match[1]]) : fileFor(pathname, site);
+    const path = match && state.models[match[1]] ? fileFor(match[2], state.models[match[1]]) : fileFor(pathname, pages);
     if (state.fault?.(request, response, path)) return;
     sendFile(request, response, path);
   });
@@ -73,14 +73,17 @@ export async function startServer(models = {}) {
     sockets.add(socket);
     socket.on('close', () => sockets.delete(socket));
   });
-  await new Promise((resolve) => server.listen(0, 'localhost', resolve));
-  state.origin = `http://localhost:${server.address().port}`;
+  const listen = (port) => new Promise((resolve) => server.listen(port, 'localhost', resolve));
+  await listen(0);
+  const {port} = server.address();
+  state.origin = `http://localhost:${port}`;
   state.bytesOf = (pattern) => state.requests.filter(({path}) => pattern.test(path)).reduce((sum, {bytes}) => sum + bytes, 0);
   state.close = () => new Promise((resolve) => {
     for (const socket of sockets) socket.destroy();
     server.close(resolve);
   });
-  undo.push(state.close);
+  state.reopen = () => listen(port);
+  undo.push(() => server.listening && state.close());
   return state;
 }
 

@@ -127,9 +127,10 @@ export class Engine {
       const answer = exports.answer() >>> 0;
       return JSON.parse(new TextDecoder().decode(this.memory().bytes.subarray(answer, answer + length)));
     } catch (error) {
-      // C++ frames were lost, not unwound. A request that was refused as such (usage) changed nothing, so the engine
-      // goes on with a clean stack; after anything else its state cannot be trusted.
-      if (error instanceof DopplerError && error.code === 'usage') {
+      // C++ frames were lost, not unwound. A request that was refused as such (usage) and one about text alone changed
+      // nothing, so the engine goes on with a clean stack; after anything else its state cannot be trusted.
+      const harmless = request.verb === 'encode' || request.verb === 'decode';
+      if (error instanceof DopplerError && (harmless || error.code === 'usage')) {
         exports.__stack_pointer.value = this.stackTop;
       } else {
         this.broken = error;

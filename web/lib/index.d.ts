@@ -159,7 +159,9 @@ export interface Model {
   decode(ids: number[]): Promise<string>;
   /** What every step of the model computes for a prompt, in numbers. */
   inspect(input: string | ChatMessage[]): Promise<Inspection>;
-  stats(): Promise<{heapBytes: number; bufferBytes: number; submits: number; dispatches: number; recordMs: number}>;
+  /** Whether the engine goes on after an error; if not, reload() or load anew. */
+  usable(): Promise<boolean>;
+  stats(): Promise<{usable: boolean; heapBytes: number; bufferBytes: number; submits: number; dispatches: number; recordMs: number}>;
   /** Loads the model again after it was lost. */
   reload(options?: {onProgress?: (progress: Progress) => void}): Promise<void>;
   unload(): Promise<void>;

@@ -88,6 +88,15 @@ export class Model {
     return this.link.request('stats');
   }
 
+  /** Whether the engine goes on after an error; if not, reload() or load anew. */
+  async usable() {
+    try {
+      return (await this.stats()).usable;
+    } catch {
+      return false;
+    }
+  }
+
   /** Loads the model again after the GPU was lost or the engine failed. */
   async reload({onProgress} = {}) {
     this.lost = new Promise((resolve) => this.link.onLost(resolve));

@@ -1,4 +1,4 @@
-// doppler-web in Node, on the GPU that the package `webgpu` (Dawn) finds. Node 24 with --experimental-wasm-jspi, or later.
+// doppler-web in Node, on the GPU that the package `webgpu` (Dawn) finds. Needs Node 25 or later.
 import {closeSync, existsSync, fstatSync, openSync, readFileSync, readSync} from 'node:fs';
 import {readFile} from 'node:fs/promises';
 import {join} from 'node:path';

@@ -99,7 +99,11 @@ export class Service {
         if (text) emit({piece: text});
         return !signal.aborted;
       };
-      return engine.callNow({...args, messages: undefined, tools: undefined, prompt: undefined, verb: 'generate', ids});
+      // A software GPU takes long for a token: look after each whether somebody wants to stop.
+      const decodeBatch = args.decodeBatch ?? (engine.gpu.info?.software ? 1 : 8);
+      return engine.callNow({
+        ...args, messages: undefined, tools: undefined, prompt: undefined, decodeBatch, verb: 'generate', ids,
+      });
     });
     engine.queue = turn.catch(() => {});
     const result = await turn;
@@ -114,7 +118,8 @@ export class Service {
   }
 
   stats() {
-    return {heapBytes: this.engine?.heapBytes ?? 0, ...this.engine?.gpu.stats};
+    const {engine} = this;
+    return {usable: engine !== null && !engine.broken && !engine.gpu.error, heapBytes: engine?.heapBytes ?? 0, ...engine?.gpu.stats};
   }
 
   unload() {

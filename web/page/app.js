@@ -93,6 +93,7 @@ function adopt(model) {
   model.lost.then((error) => {
     if (state.model !== model) return;
     state.model = null;
+    model.unload();
     state.answering?.abort();
     state.answering = null;
     chat.settle();
@@ -118,9 +119,11 @@ async function answer() {
     line.finish(await generation.result);
   } catch (error) {
     line.fail();
-    if (error.code === 'usage') complain(error);
-    else if (state.model === model || state.model === null) {
+    if (error.code === 'usage' || await model.usable()) {
+      complain(error);
+    } else if (state.model === model || state.model === null) {
       state.model = null;
+      model.unload();
       complain(error, () => load(state.url));
     }
   } finally {
