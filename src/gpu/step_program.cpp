@@ -30,8 +30,16 @@ MatmulShape matmul_shape(const Weight& weight, int tokens) {
 ActivationBuffers::ActivationBuffers(GpuContext& context, BufferPlan buffer_plan, int tokens)
     : plan(std::move(buffer_plan)) {
   Device& device = context.device;
-  for (size_t b = 0; b < plan.widths.size(); ++b) {
-    buffers.push_back(device.create_buffer("values " + std::to_string(b), f32_bytes(plan.widths[b], tokens)));
+  // Steps that run for a few tokens keep their values in buffers of their own, so logits ask for nothing here.
+  std::vector<int> widths(plan.widths.size(), 0);
+  for (const Step& step : context.plan.steps) {
+    const int b = plan.buffer_of[static_cast<size_t>(step.output)];
+    if (b < 0 || step.logits_only) continue;
+    int& width = widths[static_cast<size_t>(b)];
+    width = std::max(width, context.width(step.output));
+  }
+  for (size_t b = 0; b < widths.size(); ++b) {
+    buffers.push_back(device.create_buffer("values " + std::to_string(b), f32_bytes(widths[b], tokens)));
   }
   uint64_t widest = 0, scratch_bytes = 0;
   for (const Step& step : context.plan.steps) {
