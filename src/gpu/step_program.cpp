@@ -1,5 +1,7 @@
 #include "gpu/step_program.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "gpu/add.h"
 #include "gpu/attention_prefill.h"
