@@ -79,7 +79,10 @@ StepProgram::StepProgram(GpuContext& context, std::shared_ptr<ActivationBuffers>
 // A value of all tokens lives in the shared memory, one of a few in a buffer of its own.
 const Buffer& StepProgram::value(int v) const {
   const auto own = own_.find(v);
-  if (own != own_.end()) return own->second;
+  return own != own_.end() ? own->second : shared_value(v);
+}
+
+const Buffer& StepProgram::shared_value(int v) const {
   return memory_->buffers[static_cast<size_t>(memory_->plan.buffer_of[static_cast<size_t>(v)])];
 }
 
@@ -91,7 +94,8 @@ Buffer& StepProgram::own_value(const Step& step) {
 
 Buffer StepProgram::output(const Step& step) const {
   if (rows(step) == 0 || (std::holds_alternative<Rope>(step.op) && rotated_.count(step.output) == 0)) return {};
-  return value(step.output);
+  // The last layer's output has a buffer of its own too, for the one row that goes on to the logits.
+  return step.logits_only ? value(step.output) : shared_value(step.output);
 }
 
 void StepProgram::take_last_row(const Step& step) {

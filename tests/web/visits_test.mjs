@@ -74,6 +74,17 @@ test('a refused request leaves the model usable', async () => {
   assert.deepEqual(result.ids, [2, 502, 503, 361, 479]);
 });
 
+test('the chart shows what every layer makes of a prompt', async () => {
+  await page.click('#open-inspect');
+  await page.fill('#inspect-prompt', 'Hi');
+  await page.click('#inspect-form button');
+  await page.waitForSelector('#chart svg polyline', {timeout: 240_000});
+  assert.equal(await page.locator('#chart polyline').count(), 4);
+  assert.equal(await page.locator('#chart circle').count(), 4 * 8);
+  assert.match(await page.textContent('#inspect-next'), /tokens\. Likely next: “.+” [\d.]+ %/);
+  await page.keyboard.press('Escape');
+});
+
 test('an answer stops when told to', async () => {
   await page.click('#open-settings');
   await page.fill('#maxTokens', '200');

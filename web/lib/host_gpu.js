@@ -1,4 +1,4 @@
-// WebGPU for the engine. The engine's handles are keys of `objects`; what it asks for is in web/engine/host.h.
+// WebGPU for the engine. The engine's handles are places in `objects`; what it asks for is in web/engine/host.h.
 import {DopplerError} from './errors.js';
 
 // Limits that matter to the engine; a device is opened with all that the adapter offers of them.
@@ -41,8 +41,8 @@ export class GpuHost {
   constructor(gpu, memory) {
     this.gpu = gpu;
     this.memory = memory;
-    this.objects = new Map();
-    this.next = 1;
+    this.objects = [];
+    this.free = [];    // places that can be used again
     this.error = null;
     this.device = null;
     this.info = null;
@@ -57,8 +57,15 @@ export class GpuHost {
   }
 
   add(object) {
-    this.objects.set(this.next, object);
-    return this.next++;
+    const handle = this.free.pop() ?? this.objects.length;
+    this.objects[handle] = object;
+    return handle;
+  }
+
+  drop(handle) {
+    if (this.objects[handle] === undefined) return;  // the device was closed before
+    this.objects[handle] = undefined;
+    this.free.push(handle);
   }
 
   check() {
@@ -118,7 +125,8 @@ export class GpuHost {
     this.closing = true;
     this.device?.destroy();
     this.device = null;
-    this.objects.clear();
+    this.objects = [];
+    this.free = [];
     this.staging = null;
   }
 
@@ -196,10 +204,10 @@ export class GpuHost {
       const double = (at >>> 0) / 8 + i * 3 + 1;
       entries.push({
         binding: words[word],
-        resource: {buffer: this.objects.get(words[word + 1]), offset: doubles[double], size: doubles[double + 1]},
+        resource: {buffer: this.objects[words[word + 1]], offset: doubles[double], size: doubles[double + 1]},
       });
     }
-    return this.add(this.device.createBindGroup({label, layout: this.objects.get(kernel).bindGroupLayout, entries}));
+    return this.add(this.device.createBindGroup({label, layout: this.objects[kernel].bindGroupLayout, entries}));
   }
 
   // Encodes the commands; `begin` makes a pass, `each` gives every dispatch one of its own.
@@ -207,11 +215,11 @@ export class GpuHost {
     const {words} = this.memory();
     const {objects} = this;
     let pass = null;
-    let current = 0;
+    let current = -1;
     const end = () => {
       pass?.end();
       pass = null;
-      current = 0;
+      current = -1;
     };
     let word = (at >>> 0) / 4;
     for (let i = 0; i < count; ++i, word += commandWords) {
@@ -219,14 +227,14 @@ export class GpuHost {
       if (words[word] === 0) {
         if (each) end();
         pass ??= begin();
-        if (a !== current) pass.setPipeline(objects.get(a).pipeline);
+        if (a !== current) pass.setPipeline(objects[a].pipeline);
         current = a;
-        pass.setBindGroup(0, objects.get(b));
+        pass.setBindGroup(0, objects[b]);
         pass.dispatchWorkgroups(x, y, z);
       } else {
         end();
-        if (words[word] === 1) encoder.copyBufferToBuffer(objects.get(a), x * 4, objects.get(b), y * 4, z * 4);
-        else encoder.clearBuffer(objects.get(b), y * 4, z * 4);
+        if (words[word] === 1) encoder.copyBufferToBuffer(objects[a], x * 4, objects[b], y * 4, z * 4);
+        else encoder.clearBuffer(objects[b], y * 4, z * 4);
       }
     }
     return end;
@@ -265,7 +273,7 @@ export class GpuHost {
       const piece = Math.min(bytes, stagingBytes);
       const whole = (piece + 3) & ~3;
       const encoder = this.device.createCommandEncoder();
-      encoder.copyBufferToBuffer(this.objects.get(handle), offset, this.staging, 0, whole);
+      encoder.copyBufferToBuffer(this.objects[handle], offset, this.staging, 0, whole);
       this.device.queue.submit([encoder.finish()]);
       await this.map(this.staging, whole, (mapped) => this.memory().bytes.set(mapped.subarray(0, piece), out));
       offset += piece;
@@ -313,23 +321,23 @@ export class GpuHost {
         gpu_close: () => this.close(),
         gpu_buffer: (label, length, size, use) => this.buffer(this.string(label, length), size, use),
         gpu_buffer_free: (handle) => {
-          const buffer = this.objects.get(handle);
+          const buffer = this.objects[handle];
           if (buffer) this.stats.bufferBytes -= buffer.size;
           buffer?.destroy();
-          this.objects.delete(handle);
+          this.drop(handle);
         },
         gpu_write: (handle, offset, at, bytes) => {
           this.check();
-          this.device.queue.writeBuffer(this.objects.get(handle), offset, this.memory().bytes, at >>> 0, bytes);
+          this.device.queue.writeBuffer(this.objects[handle], offset, this.memory().bytes, at >>> 0, bytes);
         },
         gpu_begin_read: (handle) => {
-          const buffer = this.objects.get(handle);
+          const buffer = this.objects[handle];
           buffer.pending = buffer.mapAsync(GPUMapMode.READ);
           buffer.pending.catch(() => {});
         },
-        gpu_kernel_free: (handle) => this.objects.delete(handle),
+        gpu_kernel_free: (handle) => this.drop(handle),
         gpu_bind_group: (label, length, kernel, at, count) => this.bindGroup(this.string(label, length), kernel, at, count),
-        gpu_bind_group_free: (handle) => this.objects.delete(handle),
+        gpu_bind_group_free: (handle) => this.drop(handle),
         gpu_submit: (label, length, at, count, times) => this.submit(at, count, times),
         gpu_lose: () => this.device.destroy(),
       },
@@ -340,7 +348,7 @@ export class GpuHost {
         },
         gpu_read: (handle, offset, out, bytes) => this.read(handle, offset, out, bytes),
         gpu_end_read: async (handle, out, bytes) => {
-          const buffer = this.objects.get(handle);
+          const buffer = this.objects[handle];
           await buffer.pending.catch((error) => {
             this.check();
             throw new DopplerError('device', `the GPU's answer could not be read: ${error.message}`);
