@@ -1,6 +1,7 @@
 // A line a step over the layers, on a logarithmic scale.
-const colours = ['#4f6df5', '#e4663a', '#2fa35b', '#b04fd0', '#c79a16', '#1798b5', '#d1457f', '#6f7f1d'];
-const shown = ['out', 'attn_residual', 'attention', 'ffn_out', 'q_proj', 'k_proj', 'v_proj', 'glu'];
+// Shown at first: what a layer gives on, and what its two halves add.
+const shown = ['out', 'attn_residual', 'attention', 'ffn_out'];
+const colours = ['#4f6df5', '#e4663a', '#2fa35b', '#b04fd0'];
 
 const element = (name, attributes = {}, text = '') => {
   const node = document.createElementNS('http://www.w3.org/2000/svg', name);
@@ -26,15 +27,16 @@ export function byLayer(steps) {
 
 export function drawChart(figure, choices, steps) {
   const all = byLayer(steps);
-  const first = new Set(shown.filter((name) => all.some((line) => line.name === name)).slice(0, 4));
-  const colour = (line) => colours[all.indexOf(line) % colours.length];
+  // The golden angle keeps the hues of neighbours apart.
+  const colour = (line) => colours[shown.indexOf(line.name)] ?? `hsl(${(all.indexOf(line) * 137.5 + 40) % 360} 60% 50%)`;
   const draw = () => {
     const names = new Set([...choices.querySelectorAll('input:checked')].map((box) => box.value));
-    figure.replaceChildren(plot(all.filter((line) => names.has(line.name)), colour));
+    const width = Math.min(640, Math.max(300, figure.clientWidth || 640));
+    figure.replaceChildren(plot(all.filter((line) => names.has(line.name)), colour, width));
   };
   choices.replaceChildren(...all.map((line) => {
     const label = document.createElement('label');
-    const box = Object.assign(document.createElement('input'), {type: 'checkbox', value: line.name, checked: first.has(line.name)});
+    const box = Object.assign(document.createElement('input'), {type: 'checkbox', value: line.name, checked: shown.includes(line.name)});
     const dot = document.createElement('i');
     dot.style.background = colour(line);
     box.addEventListener('change', draw);
@@ -44,8 +46,8 @@ export function drawChart(figure, choices, steps) {
   draw();
 }
 
-function plot(lines, colour) {
-  const width = 640, height = 300, left = 44, right = 8, top = 10, bottom = 28;
+function plot(lines, colour, width) {
+  const height = Math.round(width / 2.1), left = 44, right = 8, top = 10, bottom = 28;
   const svg = element('svg', {viewBox: `0 0 ${width} ${height}`, role: 'img'});
   const layers = Math.max(1, ...lines.map((line) => line.values.length));
   const values = lines.flatMap((line) => line.values).filter((value) => value > 0);
@@ -62,11 +64,11 @@ function plot(lines, colour) {
     svg.append(element('line', {class: 'axis', x1: left, x2: width - right, y1: y(value), y2: y(value)}));
     svg.append(element('text', {x: left - 6, y: y(value) + 4, 'text-anchor': 'end'}, String(Number(value.toPrecision(2)))));
   }
-  const every = Math.ceil(layers / 12);
+  const every = Math.ceil(layers / (width < 450 ? 8 : 16));
   for (let layer = 0; layer < layers; layer += every) {
     svg.append(element('text', {x: x(layer), y: height - 9, 'text-anchor': 'middle'}, `${layer}`));
   }
-  svg.append(element('text', {x: left, y: height - 9, 'text-anchor': 'end'}, 'layer '));
+  svg.append(element('text', {x: left - 10, y: height - 9, 'text-anchor': 'end'}, 'layer'));
   for (const line of lines) {
     const points = line.values.map((value, layer) => `${x(layer)},${y(value)}`).join(' ');
     svg.append(element('polyline', {points, fill: 'none', stroke: colour(line), 'stroke-width': 2}));
