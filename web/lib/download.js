@@ -24,12 +24,21 @@ class Progress {
     this.total = 0;
     this.samples = [];   // [time, loaded] of the last seconds
     this.told = 0;
+    this.timer = null;
   }
 
+  // Told at most ten times a second, but the last word always comes.
   add(bytes) {
     this.loaded += bytes;
+    const wait = this.told + 100 - performance.now();
+    if (wait <= 0 || this.loaded >= this.total) return this.say();
+    this.timer ??= setTimeout(() => this.say(), wait);
+  }
+
+  say() {
+    clearTimeout(this.timer);
+    this.timer = null;
     const now = performance.now();
-    if (now - this.told < 100 && this.loaded < this.total) return;
     this.told = now;
     this.samples.push([now, this.loaded]);
     while (this.samples.length > 2 && now - this.samples[0][0] > 5000) this.samples.shift();
@@ -214,6 +223,7 @@ async function downloadAll(model, base, {manifestText, manifest, shards, info}, 
     }
   };
   await Promise.all(Array.from({length: shardsAtOnce}, work));
+  clearTimeout(progress.timer);
   if (failure) throw failure;
   info.complete = true;
   await model.writeWhole('info.json', new TextEncoder().encode(JSON.stringify(info)));
