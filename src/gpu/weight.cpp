@@ -32,12 +32,12 @@ void upload_rows(Device& device, const Tensor& tensor, int64_t first, size_t str
     const int64_t now = std::min(step, part.rows - done);
     const std::byte* rows = tensor.rows_at(first + done, now, scratch);
     for (int64_t r = 0; r < now; ++r) {
-      pack_row(tensor.dtype, rows + static_cast<size_t>(r) * tensor.stride(), packed.data() + static_cast<size_t>(r) * stride,
-               static_cast<size_t>(tensor.cols()));
+      pack_row(tensor.dtype, rows + static_cast<size_t>(r) * tensor.stride(),
+               packed.data() + static_cast<size_t>(r) * stride, static_cast<size_t>(tensor.cols()));
     }
     device.write(part.buffer, part.offset + static_cast<uint64_t>(done) * stride,
                  std::span(packed).first(static_cast<size_t>(now) * stride));
-    drop_mapped_pages({tensor.row(first + done), static_cast<size_t>(now) * tensor.stride()});  // the GPU has them now
+    drop_mapped_pages({rows, static_cast<size_t>(now) * tensor.stride()});  // the GPU has them now
   }
 }
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 
 #include "base/error.h"
@@ -17,6 +18,7 @@ struct DeviceState {
   std::map<std::string, Kernel> kernels;  // by source name and variant name
   uint64_t queued_write_bytes = 0;        // since the last wait
   uint64_t allocated_bytes = 0;
+  HostTimes host_times;
   ~DeviceState() {
     kernels.clear();
     host_gpu_close();
@@ -236,12 +238,18 @@ BindGroup Device::create_bind_group(const std::string& label, const Kernel& kern
   return BindGroup(std::move(group));
 }
 
+// The browser encodes and submits in one call, so all of it counts as encoding.
 void Device::submit(Recording& recording, int times) {
+  const auto start = std::chrono::steady_clock::now();
   recording.flush_params();
   const std::vector<HostCommand> list = commands_of(recording);
   host_gpu_submit(recording.label().data(), length(recording.label()), list.data(), static_cast<uint32_t>(list.size()),
                   static_cast<uint32_t>(times));
+  const std::chrono::duration<double, std::nano> taken = std::chrono::steady_clock::now() - start;
+  state_->host_times.encode_ns += taken.count();
 }
+
+HostTimes Device::host_times() const { return state_->host_times; }
 
 std::vector<StepTime> Device::profile(Recording& recording) {
   require_timestamps(*this);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/mapped_pages.h"
 #include "host.h"
 
 namespace doppler {
@@ -23,6 +24,8 @@ std::string read_text_file(const fs::path& path) {
   host_file_read(name.data(), static_cast<uint32_t>(name.size()), 0, text.data(), static_cast<uint32_t>(text.size()));
   return text;
 }
+
+void drop_mapped_pages(std::span<const std::byte>) {}
 
 // No mapping here: the file's bytes are read and owned.
 MappedFile::MappedFile(const fs::path& path) {

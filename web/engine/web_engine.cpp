@@ -78,6 +78,7 @@ Json WebEngine::answer(const Json& request) {
   if (verb == "generate") return generate(request);
   if (verb == "inspect") return inspect(request);
   if (verb == "bench") return bench(request);
+  if (verb == "profile") return profile(request);
   fail({ErrorCode::kUsage, "an unknown verb", "request", "", verb, ""});
 }
 
@@ -137,7 +138,7 @@ Json WebEngine::generate(const Json& request) {
   GenerateOptions options;
   options.max_tokens = whole(request, "maxTokens", 512, 1, 1 << 20);
   options.sampling = read_sampling(request);
-  options.decode_batch = whole(request, "decodeBatch", 8, 1, 64);
+  options.decode_batch = whole(request, "decodeBatch", 0, 0, 64);
   if (const Json* stop = find(request, "stop")) {
     for (const Json& text : *stop) options.stop_texts.push_back(text.is_string() ? text.get<std::string>() : "");
   }
@@ -207,6 +208,18 @@ Json WebEngine::inspect(const Json& request) {
   // The session believes that its own tokens are still in the context: begin it anew.
   session_->forget();
   return {{"steps", statistics.to_json()}, {"next", next}, {"tokens", ids.size()}};
+}
+
+// What a decoded token costs, after a prompt of one.
+Json WebEngine::profile(const Json&) {
+  Executor& executor = session().executor();
+  executor.reset();
+  const int32_t token = argmax(executor.forward(random_prompt(1, model_->config.vocab), Logits::kLast));
+  const DecodeProfile profile = executor.profile(token);
+  executor.reset();
+  session_->forget();
+  return {{"gpuNs", profile.gpu_ns},   {"encodeNs", profile.encode_ns}, {"submitNs", profile.submit_ns},
+          {"readNs", profile.read_ns}, {"batch", profile.batch},        {"dispatches", profile.dispatches.size()}};
 }
 
 // The workload of `doppler bench inference`, run by run; the page adds what only it can see.

@@ -22,6 +22,7 @@ class WebEngine {
   Json generate(const Json& request);  // pieces go to the host as they come
   Json inspect(const Json& request);   // what every step of a prompt computes, in numbers
   Json bench(const Json& request);
+  Json profile(const Json& request);
 
   Session& session();
 

@@ -41,7 +41,7 @@ export interface GenerateOptions extends Sampling {
   maxTokens?: number;
   /** The answer ends before any of these appears. */
   stop?: string[];
-  /** Tokens that the GPU chooses by itself before we look: 1 to 64, 8 if left out. */
+  /** Tokens that the GPU chooses by itself before we look: 1 to 64; by its pace if left out. */
   decodeBatch?: number;
   /** Ends the answer early; what there is of it is the result, with the stop reason 'interrupted'. */
   signal?: AbortSignal;

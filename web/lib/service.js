@@ -24,7 +24,8 @@ export class Service {
       case 'generate': return this.generate(args, call);
       case 'encode':
       case 'decode':
-      case 'inspect': return this.ask({...args, verb});
+      case 'inspect':
+      case 'profile': return this.ask({...args, verb});
       case 'bench': return this.bench(args);
       case 'stats': return this.stats();
       case 'lose': return this.engine?.gpu.device?.destroy();
@@ -99,11 +100,7 @@ export class Service {
         if (text) emit({piece: text});
         return !signal.aborted;
       };
-      // A software GPU takes long for a token: look after each whether somebody wants to stop.
-      const decodeBatch = args.decodeBatch ?? (engine.gpu.info?.software ? 1 : 8);
-      return engine.callNow({
-        ...args, messages: undefined, tools: undefined, prompt: undefined, decodeBatch, verb: 'generate', ids,
-      });
+      return engine.callNow({...args, messages: undefined, tools: undefined, prompt: undefined, verb: 'generate', ids});
     });
     engine.queue = turn.catch(() => {});
     const result = await turn;
