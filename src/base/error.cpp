@@ -1,8 +1,10 @@
 #include "base/error.h"
 
 #if !defined(__cpp_exceptions)
-// The browser host turns this into a JavaScript error and discards the instance.
-extern "C" [[noreturn]] void host_fail(int code, const char* text, int length);
+// The browser host turns this into a JavaScript error; frames between here and the host are lost, not unwound.
+extern "C" [[noreturn]] __attribute__((import_module("host"), import_name("fail"))) void host_fail(int code,
+                                                                                                   const char* text,
+                                                                                                   int length);
 #endif
 
 namespace doppler {

@@ -94,6 +94,11 @@ void sweep_abandoned(const fs::path& final_path) {
 
 }  // namespace
 
+bool file_exists(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
 std::string read_text_file(const fs::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) fail_io("the file cannot be opened", path, errno);

@@ -10,6 +10,8 @@
 
 namespace doppler {
 
+bool file_exists(const std::filesystem::path& path);
+
 // The whole content, also of what has no size beforehand: a pipe, standard input, a file of the system.
 std::string read_text_file(const std::filesystem::path& path);
 

@@ -2,12 +2,14 @@
 
 #include <memory>
 
+#include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "bench/baselines.h"
 #include "bench/compare.h"
 #include "bench/inference.h"
 #include "bench/plot.h"
+#include "cli/bench_browser.h"
 #include "cli/default_model.h"
 #include "cli/load_model.h"
 #include "cli/verbs.h"
@@ -16,7 +18,7 @@ namespace doppler {
 namespace {
 
 struct InferenceArguments {
-  std::string model, versus, output, plot, workload_name;
+  std::string model, versus, output, plot, workload_name, surface = "native", profile_dir;
   std::vector<std::string> compare;
   InferenceWorkload workload;
   bool json = false, profile = false;
@@ -52,6 +54,12 @@ void run_inference(const InferenceArguments& a) {
   const std::string model = a.model.empty() ? default_model().string() : a.model;
   InferenceWorkload workload = settled(a);
   workload.load = load_model;
+  if (a.surface == "browser") {
+    if (a.profile) {
+      fail({ErrorCode::kUsage, "--profile and --surface browser do not go together", "bench inference", "", "", ""});
+    }
+    return bench_in_browser(model, workload, a.profile_dir, a.json);
+  }
   if (a.profile) {
     const TokenProfile profile = profile_token(model, workload);
     return report(a, profile.to_json(), profile.to_table());
@@ -126,6 +134,11 @@ void add_bench(CLI::App& app) {
   inference->add_option("--versus", arguments->versus, "Another artefact: runs of both in turn, and their ratio");
   inference->add_option("--compare", arguments->compare, "Two results written by --output: their ratio")->expected(2);
   inference->add_flag("--profile", arguments->profile, "Print where a decoded token's time goes on the GPU, by step");
+  inference->add_option("--surface", arguments->surface, "native, or browser: the same engine in headless Chromium")
+      ->check(CLI::IsMember({"native", "browser"}))
+      ->capture_default_str();
+  inference->add_option("--profile-dir", arguments->profile_dir,
+                        "With --surface browser: a profile to keep, so that the next run finds the model stored");
   inference->add_flag("--json", arguments->json, "Print one JSON object");
   inference->footer(
       "Examples:\n  doppler synth gemma-3-1b /tmp/1b && doppler bench inference /tmp/1b\n"

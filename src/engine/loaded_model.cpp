@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/log.h"
 
 namespace doppler {
@@ -13,15 +14,10 @@ namespace {
 
 constexpr int kModestContext = 4096;
 
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
-
 Sampling recommended_sampling(const fs::path& folder) {
   const fs::path path = folder / "generation_config.json";
   Sampling sampling;
-  if (!is_there(path)) return sampling;
+  if (!file_exists(path)) return sampling;
   const std::string where = path.string();
   const Json config = parse_json(read_text_file(path), where);
   if (!bool_or(config, "do_sample", false, where)) return sampling;
@@ -53,7 +49,7 @@ LoadedModel LoadedModel::load(const fs::path& path) {
   }
   for (const RdrrShard& shard : reader.shards()) model.artefact_bytes += shard.size;
   model.check_weights(where);
-  if (is_there(reader.folder() / "tokenizer.json")) {
+  if (file_exists(reader.folder() / "tokenizer.json")) {
     model.tokenizer = Tokenizer::load(reader.folder());
     model.chat_template = ChatTemplate::load(reader.folder());
   }

@@ -56,13 +56,15 @@ class Session {
   // Runs `prompt` (the whole text so far) and goes on from it. What the context already holds of it is not run again.
   Generation generate(std::span<const int32_t> prompt, const GenerateOptions& options, const OnPiece& on_piece = {});
 
+  // After somebody else has used the executor: what the context held is gone.
+  void forget();
+
   Executor& executor() { return *executor_; }
   int context() const { return context_; }
 
  private:
   // Makes the context hold exactly `prompt` and returns its last logits, or none if on_piece asked to stop.
   std::span<const float> prefill(std::span<const int32_t> prompt, const OnPiece& on_piece, Timing& timing);
-  void forget();
   void drop_ahead();  // takes back the tokens the backend ran that nobody wanted
   // The token after `token`: from the backend's own choices where it makes them, else sampled here.
   int32_t next(int32_t token, int wanted, const GenerateOptions& options, DecodePace& pace, Sampler& sampler,

@@ -11,8 +11,10 @@ namespace {
 std::vector<float> decoded(const Tensor& tensor) {
   const size_t rows = static_cast<size_t>(tensor.rows()), cols = static_cast<size_t>(tensor.cols());
   std::vector<float> values(rows * cols);
+  std::vector<std::byte> scratch;
+  const std::byte* stored = tensor.rows_at(0, tensor.rows(), scratch);
   for (size_t r = 0; r < rows; ++r) {
-    decode_row(tensor.dtype, tensor.row(static_cast<int64_t>(r)), values.data() + r * cols, cols);
+    decode_row(tensor.dtype, stored + r * tensor.stride(), values.data() + r * cols, cols);
   }
   return values;
 }

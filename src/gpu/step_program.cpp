@@ -1,5 +1,7 @@
 #include "gpu/step_program.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "gpu/add.h"
 #include "gpu/attention_prefill.h"
@@ -30,8 +32,16 @@ MatmulShape matmul_shape(const Weight& weight, int tokens) {
 ActivationBuffers::ActivationBuffers(GpuContext& context, BufferPlan buffer_plan, int tokens)
     : plan(std::move(buffer_plan)) {
   Device& device = context.device;
-  for (size_t b = 0; b < plan.widths.size(); ++b) {
-    buffers.push_back(device.create_buffer("values " + std::to_string(b), f32_bytes(plan.widths[b], tokens)));
+  // Steps that run for a few tokens keep their values in buffers of their own, so logits ask for nothing here.
+  std::vector<int> widths(plan.widths.size(), 0);
+  for (const Step& step : context.plan.steps) {
+    const int b = plan.buffer_of[static_cast<size_t>(step.output)];
+    if (b < 0 || step.logits_only) continue;
+    int& width = widths[static_cast<size_t>(b)];
+    width = std::max(width, context.width(step.output));
+  }
+  for (size_t b = 0; b < widths.size(); ++b) {
+    buffers.push_back(device.create_buffer("values " + std::to_string(b), f32_bytes(widths[b], tokens)));
   }
   uint64_t widest = 0, scratch_bytes = 0;
   for (const Step& step : context.plan.steps) {
@@ -87,7 +97,10 @@ void StepProgram::tap(const Step& step) {
 // A value of all tokens lives in the shared memory, one of a few in a buffer of its own.
 const Buffer& StepProgram::value(int v) const {
   const auto own = own_.find(v);
-  if (own != own_.end()) return own->second;
+  return own != own_.end() ? own->second : shared_value(v);
+}
+
+const Buffer& StepProgram::shared_value(int v) const {
   return memory_->buffers[static_cast<size_t>(memory_->plan.buffer_of[static_cast<size_t>(v)])];
 }
 

@@ -50,6 +50,7 @@ class StepProgram {
   void record(const Op& op, const Step& step);
 
   const Buffer& value(int v) const;
+  const Buffer& shared_value(int v) const;  // of all tokens
   Buffer& own_value(const Step& step);
   void take_last_row(const Step& step);
   void tap(const Step& step);

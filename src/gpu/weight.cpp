@@ -27,16 +27,17 @@ Weight describe(const Tensor& tensor) {
 // Packs rows first … first + part.rows - 1 of the tensor into the part's place, a few MiB at a time.
 void upload_rows(Device& device, const Tensor& tensor, int64_t first, size_t stride, const WeightPart& part) {
   const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(kUploadBytes / stride));
-  std::vector<std::byte> packed(static_cast<size_t>(std::min(step, part.rows)) * stride);
+  std::vector<std::byte> packed(static_cast<size_t>(std::min(step, part.rows)) * stride), scratch;
   for (int64_t done = 0; done < part.rows; done += step) {
     const int64_t now = std::min(step, part.rows - done);
+    const std::byte* rows = tensor.rows_at(first + done, now, scratch);
     for (int64_t r = 0; r < now; ++r) {
-      pack_row(tensor.dtype, tensor.row(first + done + r), packed.data() + static_cast<size_t>(r) * stride,
-               static_cast<size_t>(tensor.cols()));
+      pack_row(tensor.dtype, rows + static_cast<size_t>(r) * tensor.stride(),
+               packed.data() + static_cast<size_t>(r) * stride, static_cast<size_t>(tensor.cols()));
     }
     device.write(part.buffer, part.offset + static_cast<uint64_t>(done) * stride,
                  std::span(packed).first(static_cast<size_t>(now) * stride));
-    drop_mapped_pages({tensor.row(first + done), static_cast<size_t>(now) * tensor.stride()});  // the GPU has them now
+    drop_mapped_pages({rows, static_cast<size_t>(now) * tensor.stride()});  // the GPU has them now
   }
 }
 
@@ -103,8 +104,10 @@ JoinedWeight upload_joined(Device& device, std::span<const Tensor* const> tensor
 Buffer upload_vector(Device& device, const Tensor& tensor) {
   const size_t cols = static_cast<size_t>(tensor.cols()), rows = static_cast<size_t>(tensor.rows());
   std::vector<float> values(rows * cols);
+  std::vector<std::byte> scratch;
+  const std::byte* stored = tensor.rows_at(0, tensor.rows(), scratch);
   for (size_t r = 0; r < rows; ++r) {
-    decode_row(tensor.dtype, tensor.row(static_cast<int64_t>(r)), values.data() + r * cols, cols);
+    decode_row(tensor.dtype, stored + r * tensor.stride(), values.data() + r * cols, cols);
   }
   Buffer buffer = device.create_buffer(tensor.name, values.size() * sizeof(float));
   write<float>(device, buffer, values);

@@ -20,7 +20,7 @@ Cost decode_cost(const Plan& plan, const Weights& weights, int position) {
       if (const auto* experts = std::get_if<ExpertMatMul>(&step.op)) {
         share = experts->k / static_cast<double>(tensor.shape[0]);
       }
-      cost.weight_bytes += share * static_cast<double>(tensor.bytes.size());
+      cost.weight_bytes += share * static_cast<double>(tensor.byte_size());
       const bool matrix = std::holds_alternative<MatMul>(step.op) || std::holds_alternative<ExpertMatMul>(step.op);
       if (matrix && use.shape.size() > 1) cost.operations += 2 * width * static_cast<double>(use.shape.back());
     }

@@ -49,9 +49,9 @@ std::vector<std::string> disagreements(const Plan& plan, const Weights& weights)
       } else if (tensor->shape != use.shape) {
         faults.push_back(fmt::format("{} ({}) has shape [{}], but step {} needs [{}]", use.slot, tensor->name,
                                      fmt::join(tensor->shape, ", "), step.name, fmt::join(use.shape, ", ")));
-      } else if (tensor->bytes.size() != static_cast<size_t>(tensor->rows()) * tensor->stride()) {
+      } else if (tensor->byte_size() != static_cast<size_t>(tensor->rows()) * tensor->stride()) {
         faults.push_back(fmt::format("{} ({}) has {} bytes, but {} rows of {} in {} take {}", use.slot, tensor->name,
-                                     tensor->bytes.size(), tensor->rows(), tensor->cols(), name_of(tensor->dtype),
+                                     tensor->byte_size(), tensor->rows(), tensor->cols(), name_of(tensor->dtype),
                                      static_cast<size_t>(tensor->rows()) * tensor->stride()));
       }
     }

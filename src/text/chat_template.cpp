@@ -9,8 +9,7 @@ namespace {
 namespace fs = std::filesystem;
 
 std::optional<Json> read_if_there(const fs::path& path) {
-  std::error_code status;
-  if (!fs::exists(path, status)) return std::nullopt;
+  if (!file_exists(path)) return std::nullopt;
   return parse_json(read_text_file(path), path.string());
 }
 
@@ -96,8 +95,7 @@ ChatTemplate ChatTemplate::load(const fs::path& folder) {
 
   Sources sources;
   fs::path from = folder / "chat_template.jinja";
-  std::error_code status;
-  if (fs::exists(from, status)) {
+  if (file_exists(from)) {
     sources.usual = read_text_file(from);
   } else if (const Json* value = config ? find(*config, "chat_template") : nullptr) {
     from = config_path;

@@ -63,11 +63,7 @@ size_t real_length(std::string_view s) {
 
 // `s` is a floating point literal or digits. Too large becomes infinity, too small becomes zero.
 double to_real(std::string_view s) {
-  const std::string plain = without_underscores(s);
-  double out = 0;
-  const auto status = std::from_chars(plain.data(), plain.data() + plain.size(), out).ec;
-  // from_chars does not say which side it left the range on; strtod does, and is needed for nothing else.
-  return status == std::errc::result_out_of_range ? std::strtod(plain.c_str(), nullptr) : out;
+  return std::strtod(without_underscores(s).c_str(), nullptr);
 }
 
 int hex_digit(char c) {

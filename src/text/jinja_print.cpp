@@ -1,7 +1,7 @@
 #include "text/jinja_print.h"
 
-#include <array>
-#include <charconv>
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "text/jinja_access.h"
@@ -14,36 +14,10 @@ namespace doppler::jinja {
 std::string float_text(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  // d.ddde±xx, then laid out with Python's rule for when the exponent is written.
-  std::array<char, 40> buffer;
-  const auto end =
-      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::scientific).ptr;
-  std::string_view scientific(buffer.data(), static_cast<size_t>(end - buffer.data()));
-  std::string out;
-  if (scientific.front() == '-') {
-    out = "-";
-    scientific.remove_prefix(1);
-  }
-  const size_t e = scientific.find('e');
-  std::string digits(1, scientific[0]);
-  if (e > 2) digits += scientific.substr(2, e - 2);
-  std::string_view exponent_text = scientific.substr(e + 1);
-  if (exponent_text.front() == '+') exponent_text.remove_prefix(1);
-  int exponent = 0;
-  std::from_chars(exponent_text.data(), exponent_text.data() + exponent_text.size(), exponent);
-  const int count = static_cast<int>(digits.size());
-  if (exponent < -4 || exponent >= 16) {
-    out += digits[0];
-    if (count > 1) out += "." + digits.substr(1);
-    out += exponent < 0 ? "e-" : "e+";
-    const int magnitude = std::abs(exponent);
-    if (magnitude < 10) out += '0';
-    return out + std::to_string(magnitude);
-  }
-  if (exponent < 0) return out + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
-  if (count <= exponent + 1) return out + digits + std::string(static_cast<size_t>(exponent + 1 - count), '0') + ".0";
-  return out + digits.substr(0, static_cast<size_t>(exponent) + 1) + "." +
-         digits.substr(static_cast<size_t>(exponent) + 1);
+  // The shortest text that reads back as the same number; fmt writes exponents just where Python does.
+  std::string out = fmt::format("{}", value);
+  if (out.find_first_of(".e") == std::string::npos) out += ".0";
+  return out;
 }
 
 namespace {

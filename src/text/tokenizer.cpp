@@ -105,8 +105,7 @@ Tokenizer Tokenizer::from_json(std::string_view json, const std::string& where) 
 
 Tokenizer Tokenizer::load(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "tokenizer.json";
-  std::error_code ec;
-  if (!std::filesystem::exists(file, ec)) {
+  if (!file_exists(file)) {
     fail({ErrorCode::kFile, "this folder has no tokenizer.json", folder.string(), "", "",
           "Give the folder of a model as it was downloaded or converted"});
   }
@@ -116,7 +115,7 @@ Tokenizer Tokenizer::load(const std::filesystem::path& folder) {
     return from_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, file.string());
   }();
   const std::filesystem::path config = folder / "tokenizer_config.json";
-  if (!std::filesystem::exists(config, ec)) return tokenizer;
+  if (!file_exists(config)) return tokenizer;
   tokenizer.read_named(read_text_file(config), config.string());
   return tokenizer;
 }

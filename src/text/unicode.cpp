@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/error.h"
+#include "text/normal_form.h"
 #include "text/unicode_tables.h"
 #include "text/utf8.h"
 
@@ -30,8 +30,6 @@ bool newer_than_normal_forms(char32_t code) {
   return it != later.begin() && code <= std::prev(it)->last;
 }
 
-int combining_class(utf8proc_int32_t code) { return utf8proc_get_property(code)->combining_class; }
-
 // Characters below this are their own normal form, alone and beside each other. U+0300 begins the combining marks.
 char32_t first_affected(NormalForm form) {
   switch (form) {
@@ -43,42 +41,12 @@ char32_t first_affected(NormalForm form) {
   return 0;
 }
 
-// A stretch without characters newer than the normal forms, appended in its normal form.
-void append_normal(std::string& out, const std::vector<utf8proc_int32_t>& codes, NormalForm form) {
-  const bool compose = form == NormalForm::kNfc || form == NormalForm::kNfkc;
-  const bool compatible = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
-  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | (compatible ? UTF8PROC_COMPAT : 0) |
-                                                      (compose ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE));
-  std::vector<utf8proc_int32_t> buffer;
-  buffer.reserve(codes.size() + 32);
-  utf8proc_int32_t parts[32];  // the longest decomposition there is has 18 characters
-  int boundary = 0;
-  for (const utf8proc_int32_t code : codes) {
-    const auto count = utf8proc_decompose_char(code, parts, 32, options, &boundary);
-    if (count < 0 || count > 32) {
-      fail({ErrorCode::kInternal, "a character cannot be decomposed", utf8proc_errmsg(count), "", "", ""});
-    }
-    buffer.insert(buffer.end(), parts, parts + count);
-  }
-  for (auto run = buffer.begin(); run != buffer.end();) {
-    if (combining_class(*run) == 0) {
-      ++run;
-      continue;
-    }
-    const auto end = std::find_if(run, buffer.end(), [](utf8proc_int32_t c) { return combining_class(c) == 0; });
-    std::stable_sort(run, end, [](auto a, auto b) { return combining_class(a) < combining_class(b); });
-    run = end;
-  }
-  const auto length = utf8proc_normalize_utf32(buffer.data(), static_cast<utf8proc_ssize_t>(buffer.size()), options);
-  for (utf8proc_ssize_t i = 0; i < length; ++i) append_utf8(out, static_cast<char32_t>(buffer[static_cast<size_t>(i)]));
-}
-
 }  // namespace
 
 std::string normalize(std::string_view text, NormalForm form) {
   std::string out;
   out.reserve(text.size());
-  std::vector<utf8proc_int32_t> stretch;
+  std::vector<char32_t> stretch;
   const char32_t affected = first_affected(form);
   bool touched = false;  // whether the stretch has a character that the form could change
   size_t stretch_begin = 0;
@@ -108,10 +76,10 @@ std::string normalize(std::string_view text, NormalForm form) {
         uint32_t last = 0;
         const char32_t before = read_last_utf8(text.substr(stretch_begin, at - stretch_begin), last);
         out.append(text.substr(stretch_begin, at - last - stretch_begin));
-        stretch.push_back(static_cast<utf8proc_int32_t>(before));
+        stretch.push_back(before);
       }
       touched = true;
-      stretch.push_back(static_cast<utf8proc_int32_t>(code));
+      stretch.push_back(code);
     }
   }
   flush(text.size());

@@ -1,0 +1,12 @@
+# The page's tests: Node runs them, playwright-core drives Chromium, the site is in web/dist (npm run build makes it).
+# They are there once both are; ./test sees to that.
+find_program(DOPPLER_NODE node)
+file(GLOB web_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/web/*_test.mjs)
+if(DOPPLER_NODE AND EXISTS ${CMAKE_SOURCE_DIR}/web/dist/lib/doppler.wasm AND TARGET doppler)
+  foreach(test ${web_tests})
+    get_filename_component(name ${test} NAME_WE)
+    string(REGEX REPLACE "_test$" "" name ${name})
+    add_test(NAME web.${name} COMMAND ${DOPPLER_NODE} --test ${test})
+    set_tests_properties(web.${name} PROPERTIES TIMEOUT 900 ENVIRONMENT "DOPPLER_BUILD=${CMAKE_BINARY_DIR}")
+  endforeach()
+endif()

@@ -1,0 +1,252 @@
+#include "web_engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "base/error.h"
+#include "bench/prompt.h"
+#include "gpu/gpu_executor.h"
+#include "host.h"
+#include "model/cost.h"
+
+namespace doppler::web {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+int whole(const Json& request, std::string_view key, int otherwise, int least, int most) {
+  const int64_t value = int_or(request, key, otherwise, "request");
+  if (value < least || value > most) {
+    fail({ErrorCode::kUsage, "an option is out of range", std::string(key), fmt::format("{} to {}", least, most),
+          std::to_string(value), ""});
+  }
+  return static_cast<int>(value);
+}
+
+std::vector<int32_t> read_ids(const Json& request) {
+  std::vector<int32_t> ids;
+  for (const Json& id : require_array(request, "ids", "request")) {
+    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > INT32_MAX) {
+      fail({ErrorCode::kUsage, "a token id is not a whole number", "request: ids", "", brief(id), ""});
+    }
+    ids.push_back(id.get<int32_t>());
+  }
+  return ids;
+}
+
+Sampling read_sampling(const Json& request) {
+  const std::string where = "request";
+  Sampling s;
+  s.temperature = static_cast<float>(number_or(request, "temperature", 0, where));
+  s.top_k = whole(request, "topK", 0, 0, 1 << 20);
+  s.top_p = static_cast<float>(number_or(request, "topP", 1, where));
+  s.min_p = static_cast<float>(number_or(request, "minP", 0, where));
+  s.repeat_penalty = static_cast<float>(number_or(request, "repeatPenalty", 1, where));
+  s.seed = static_cast<uint64_t>(int_or(request, "seed", 0, where));
+  check(s);
+  return s;
+}
+
+Json to_json(const Sampling& s) {
+  return {{"temperature", s.temperature},
+          {"topK", s.top_k},
+          {"topP", s.top_p},
+          {"minP", s.min_p},
+          {"repeatPenalty", s.repeat_penalty}};
+}
+
+Json to_json(const Timing& t) {
+  return {{"prefillMs", t.prefill_ms},     {"firstTokenMs", t.first_token_ms},
+          {"decodeMs", t.decode_ms},       {"prefilled", t.prefilled},
+          {"decoded", t.decoded},          {"prefillTokS", t.prefill_tok_s()},
+          {"decodeTokS", t.decode_tok_s()}};
+}
+
+}  // namespace
+
+Json WebEngine::answer(const Json& request) {
+  const std::string verb = require_string(request, "verb", "request");
+  if (verb == "load") return load(request);
+  if (verb == "encode") return encode(request);
+  if (verb == "decode") return decode(request);
+  if (verb == "generate") return generate(request);
+  if (verb == "inspect") return inspect(request);
+  if (verb == "bench") return bench(request);
+  if (verb == "profile") return profile(request);
+  fail({ErrorCode::kUsage, "an unknown verb", "request", "", verb, ""});
+}
+
+Session& WebEngine::session() {
+  if (!session_) fail({ErrorCode::kUsage, "no model is loaded", "", "", "", "Load one first"});
+  return *session_;
+}
+
+Json WebEngine::load(const Json& request) {
+  const auto start = Clock::now();
+  session_.reset();
+  model_.reset();
+  model_.emplace(LoadedModel::load(require_string(request, "name", "request")));
+  const ModelConfig& config = model_->config;
+  const int context = whole(request, "context", default_context(config), 1, 1 << 20);
+  const int block = whole(request, "block", 0, 0, 4096);
+  auto executor = make_gpu_executor(config, model_->plan, model_->weights, {.context = context, .block = block});
+  const size_t kv_bytes = executor->context_bytes();
+  session_ = std::make_unique<Session>(std::move(executor), model_->tokenizer ? &*model_->tokenizer : nullptr, context);
+  return {{"id", config.id},
+          {"quantization", model_->quantization},
+          {"layers", config.layer_count()},
+          {"vocab", config.vocab},
+          {"context", context},
+          {"maxContext", config.max_context},
+          {"artefactBytes", model_->artefact_bytes},
+          {"kvBytes", kv_bytes},
+          {"hasTokenizer", model_->tokenizer.has_value()},
+          {"hasChat", model_->chat_template && model_->chat_template->present()},
+          {"recommended", to_json(model_->recommended)},
+          {"loadMs", ms_since(start)}};
+}
+
+Json WebEngine::encode(const Json& request) {
+  session();
+  const Tokenizer& tokenizer = model_->need_tokenizer();
+  if (const Json* text = find(request, "text"); text && text->is_string()) {
+    return {{"ids", tokenizer.encode(text->get<std::string>(), bool_or(request, "special", true, "request"))}};
+  }
+  if (!model_->chat_template || !model_->chat_template->present()) {
+    fail({ErrorCode::kUsage, "this model has no chat template, so it cannot chat", model_->config.id, "", "",
+          "Let it go on from a plain text instead"});
+  }
+  const Json* tools = find(request, "tools");
+  const std::string text =
+      model_->chat_template->render(require_array(request, "messages", "request"), tools ? *tools : Json(), true);
+  return {{"ids", tokenizer.encode(text, false)}, {"text", text}};
+}
+
+Json WebEngine::decode(const Json& request) {
+  session();
+  return {
+      {"text", model_->need_tokenizer().decode(read_ids(request), bool_or(request, "skipSpecial", true, "request"))}};
+}
+
+Json WebEngine::generate(const Json& request) {
+  GenerateOptions options;
+  options.max_tokens = whole(request, "maxTokens", 512, 1, 1 << 20);
+  options.sampling = read_sampling(request);
+  options.decode_batch = whole(request, "decodeBatch", 0, 0, 64);
+  if (const Json* stop = find(request, "stop")) {
+    for (const Json& text : *stop) options.stop_texts.push_back(text.is_string() ? text.get<std::string>() : "");
+  }
+  Session& talk = session();
+  if (!bool_or(request, "ignoreEnd", false, "request")) options.end_ids = model_->config.eos_ids;
+  uint32_t tokens = 0;
+  const auto on_piece = [&](std::string_view piece) {
+    return host_piece(piece.data(), static_cast<uint32_t>(piece.size()), tokens++) != 0;
+  };
+  const Generation result = talk.generate(read_ids(request), options, on_piece);
+  return {{"ids", result.token_ids},
+          {"text", result.text},
+          {"stopReason", name_of(result.stop_reason)},
+          {"timing", to_json(result.timing)}};
+}
+
+void StepStatistics::add(const std::string& name, std::span<const float> values) {
+  auto line = std::find_if(lines_.begin(), lines_.end(), [&](const Line& l) { return l.name == name; });
+  if (line == lines_.end()) line = lines_.insert(lines_.end(), Line{name});
+  for (const float value : values) {
+    if (!std::isfinite(value)) {
+      ++line->bad;
+      continue;
+    }
+    line->sum += value;
+    line->squares += static_cast<double>(value) * value;
+    line->largest = std::max(line->largest, std::fabs(static_cast<double>(value)));
+  }
+  line->count += values.size();
+}
+
+Json StepStatistics::to_json() const {
+  Json list = Json::array();
+  for (const Line& line : lines_) {
+    const double good = static_cast<double>(std::max<uint64_t>(line.count - line.bad, 1));
+    list.push_back({{"step", line.name},
+                    {"rms", std::sqrt(line.squares / good)},
+                    {"mean", line.sum / good},
+                    {"largest", line.largest},
+                    {"values", line.count},
+                    {"notFinite", line.bad}});
+  }
+  return list;
+}
+
+Json WebEngine::inspect(const Json& request) {
+  Executor& executor = session().executor();
+  const std::vector<int32_t> ids = read_ids(request);
+  StepStatistics statistics;
+  executor.reset();
+  executor.set_tap([&](const Step& step, std::span<const float> data, int, int) { statistics.add(step.name, data); });
+  const std::span<const float> logits = executor.forward(ids, Logits::kLast);
+  std::vector<std::pair<float, int32_t>> best;
+  for (size_t i = 0; i < logits.size(); ++i) best.emplace_back(logits[i], static_cast<int32_t>(i));
+  const size_t kept = std::min<size_t>(8, best.size());
+  std::partial_sort(best.begin(), best.begin() + static_cast<long>(kept), best.end(), std::greater<>());
+  double total = 0;
+  for (const auto& [logit, id] : best) total += std::exp(static_cast<double>(logit) - best[0].first);
+  Json next = Json::array();
+  for (size_t i = 0; i < kept; ++i) {
+    next.push_back({{"id", best[i].second},
+                    {"piece", model_->tokenizer ? std::string(model_->tokenizer->piece(best[i].second)) : ""},
+                    {"probability", std::exp(static_cast<double>(best[i].first) - best[0].first) / total}});
+  }
+  executor.set_tap({});
+  executor.reset();
+  // The session believes that its own tokens are still in the context: begin it anew.
+  session_->forget();
+  return {{"steps", statistics.to_json()}, {"next", next}, {"tokens", ids.size()}};
+}
+
+// What a decoded token costs, after a prompt of one.
+Json WebEngine::profile(const Json&) {
+  Executor& executor = session().executor();
+  executor.reset();
+  const int32_t token = argmax(executor.forward(random_prompt(1, model_->config.vocab), Logits::kLast));
+  const DecodeProfile profile = executor.profile(token);
+  executor.reset();
+  session_->forget();
+  return {{"gpuNs", profile.gpu_ns},   {"encodeNs", profile.encode_ns}, {"submitNs", profile.submit_ns},
+          {"readNs", profile.read_ns}, {"batch", profile.batch},        {"dispatches", profile.dispatches.size()}};
+}
+
+// The workload of `doppler bench inference`, run by run; the page adds what only it can see.
+Json WebEngine::bench(const Json& request) {
+  const int prompt_tokens = whole(request, "promptTokens", 512, 1, 1 << 20);
+  const int tokens = whole(request, "tokens", 128, 1, 1 << 20);
+  const int batch = whole(request, "decodeBatch", 8, 1, 64);
+  Executor& executor = session().executor();
+  const std::vector<int32_t> prompt = random_prompt(prompt_tokens, model_->config.vocab);
+  executor.reset();
+  const auto start = Clock::now();
+  int32_t token = argmax(executor.forward(prompt, Logits::kLast));
+  const double first = ms_since(start);
+  Json times = Json::array();
+  while (static_cast<int>(times.size()) < tokens) {
+    const auto token_start = Clock::now();
+    std::vector<int32_t> chosen =
+        executor.decode(token, std::min(batch, tokens - static_cast<int>(times.size())), {}, 0);
+    if (chosen.empty()) chosen.push_back(argmax(executor.forward(std::span(&token, 1), Logits::kLast)));
+    token = chosen.back();
+    const double each = ms_since(token_start) / static_cast<double>(chosen.size());
+    for (size_t i = 0; i < chosen.size(); ++i) times.push_back(each);
+  }
+  executor.reset();
+  session_->forget();
+  const double bytes = decode_cost(model_->plan, model_->weights, prompt_tokens + tokens / 2).bytes();
+  return {{"firstTokenMs", first}, {"tokenMs", times}, {"bytesPerToken", bytes}};
+}
+
+}  // namespace doppler::web

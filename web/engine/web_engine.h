@@ -1,0 +1,48 @@
+// The engine as the page's worker sees it: one model, one conversation, requests and answers as JSON.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "base/json.h"
+#include "engine/loaded_model.h"
+#include "engine/session.h"
+
+namespace doppler::web {
+
+class WebEngine {
+ public:
+  // `request` names a verb and its arguments; see the members below.
+  Json answer(const Json& request);
+
+ private:
+  Json load(const Json& request);
+  Json encode(const Json& request);    // text, or messages by the chat template, to ids
+  Json decode(const Json& request);    // ids to text
+  Json generate(const Json& request);  // pieces go to the host as they come
+  Json inspect(const Json& request);   // what every step of a prompt computes, in numbers
+  Json bench(const Json& request);
+  Json profile(const Json& request);
+
+  Session& session();
+
+  std::optional<LoadedModel> model_;
+  std::unique_ptr<Session> session_;
+};
+
+// Statistics of one step's output over a prompt.
+class StepStatistics {
+ public:
+  void add(const std::string& name, std::span<const float> values);
+  Json to_json() const;
+
+ private:
+  struct Line {
+    std::string name;
+    double squares = 0, largest = 0, sum = 0;
+    uint64_t count = 0, bad = 0;  // bad: not finite
+  };
+  std::vector<Line> lines_;
+};
+
+}  // namespace doppler::web

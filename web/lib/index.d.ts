@@ -1,0 +1,187 @@
+/** Language models on the visitor's own GPU. */
+
+export type ErrorCode =
+  | 'usage' | 'file' | 'format' | 'unsupported' | 'memory' | 'device' | 'internal' | 'network' | 'quota' | 'cancelled';
+
+/** Every error of this library; the message is a sentence for a person. */
+export class DopplerError extends Error {
+  readonly code: ErrorCode;
+}
+
+export interface Progress {
+  /** check: asking the server; wait: another tab downloads this model; upload: to the GPU. */
+  phase: 'check' | 'wait' | 'download' | 'upload' | 'ready';
+  /** Bytes so far, and in all. */
+  loaded?: number;
+  total?: number;
+  /** Bytes a second over the last seconds. */
+  rate?: number;
+  secondsLeft?: number | null;
+}
+
+export interface LoadOptions {
+  onProgress?: (progress: Progress) => void;
+  /** Cancels the load; what has arrived is kept, and the next load goes on from there. */
+  signal?: AbortSignal;
+  /** Tokens to make room for; the model's own, at most 4096, if left out. */
+  context?: number;
+}
+
+export interface Sampling {
+  /** 0 (the default) always takes the likeliest token. */
+  temperature?: number;
+  topK?: number;
+  topP?: number;
+  minP?: number;
+  repeatPenalty?: number;
+  seed?: number;
+}
+
+export interface GenerateOptions extends Sampling {
+  maxTokens?: number;
+  /** The answer ends before any of these appears. */
+  stop?: string[];
+  /** Tokens that the GPU chooses by itself before we look: 1 to 64; by its pace if left out. */
+  decodeBatch?: number;
+  /** Ends the answer early; what there is of it is the result, with the stop reason 'interrupted'. */
+  signal?: AbortSignal;
+}
+
+export interface ChatMessage {
+  role: 'system' | 'user' | 'assistant' | 'tool' | (string & {});
+  content: string;
+}
+
+export interface GenerationResult {
+  text: string;
+  ids: number[];
+  promptIds: number[];
+  stopReason: 'end' | 'stop' | 'max_tokens' | 'context' | 'interrupted';
+  timing: {
+    prefillMs: number; firstTokenMs: number; decodeMs: number;
+    prefilled: number; decoded: number; prefillTokS: number; decodeTokS: number;
+  };
+}
+
+/** An answer as it comes: iterate over its pieces, or await the whole. */
+export interface Generation extends AsyncIterable<string> {
+  readonly result: Promise<GenerationResult>;
+}
+
+export interface ModelInfo {
+  id: string;
+  quantization: string;
+  layers: number;
+  vocab: number;
+  context: number;
+  maxContext: number;
+  artefactBytes: number;
+  kvBytes: number;
+  hasTokenizer: boolean;
+  hasChat: boolean;
+  recommended: Required<Omit<Sampling, 'seed'>>;
+  adapter: {name: string; vendor: string; architecture: string; software: boolean; f16: boolean; subgroups: boolean};
+  /** The server could not be asked, and the stored copy was taken. */
+  offline: boolean;
+  fetchMs: number;
+  loadMs: number;
+}
+
+export interface StepStatistics {
+  step: string;
+  rms: number;
+  mean: number;
+  largest: number;
+  values: number;
+  notFinite: number;
+}
+
+export interface Inspection {
+  steps: StepStatistics[];
+  next: {id: number; piece: string; probability: number}[];
+  tokens: number;
+}
+
+export interface CompletionRequest {
+  messages: ChatMessage[];
+  model?: string;
+  stream?: boolean;
+  temperature?: number;
+  top_p?: number;
+  max_tokens?: number;
+  max_completion_tokens?: number;
+  stop?: string | string[];
+  seed?: number;
+  stream_options?: {include_usage?: boolean};
+}
+
+export interface Usage {
+  prompt_tokens: number;
+  completion_tokens: number;
+  total_tokens: number;
+}
+
+export interface Completion {
+  id: string;
+  object: 'chat.completion';
+  created: number;
+  model: string;
+  choices: {index: number; message: {role: 'assistant'; content: string}; finish_reason: 'stop' | 'length'}[];
+  usage: Usage;
+}
+
+export interface CompletionChunk {
+  id: string;
+  object: 'chat.completion.chunk';
+  created: number;
+  model: string;
+  choices: {index: number; delta: {role?: 'assistant'; content?: string}; finish_reason: 'stop' | 'length' | null}[];
+  usage?: Usage;
+}
+
+export interface Completions {
+  create(request: CompletionRequest & {stream: true}, options?: {signal?: AbortSignal}): Promise<AsyncIterable<CompletionChunk>>;
+  create(request: CompletionRequest & {stream?: false}, options?: {signal?: AbortSignal}): Promise<Completion>;
+}
+
+export interface Model {
+  readonly info: ModelInfo;
+  /** Resolves with the error if the GPU is lost or the engine dies. */
+  readonly lost: Promise<DopplerError>;
+  /** Answers a conversation; chat.completions.create does so in OpenAI's shape. */
+  readonly chat: {
+    (messages: ChatMessage[], options?: GenerateOptions): Generation;
+    readonly completions: Completions;
+  };
+  /** Goes on from a plain text, or from token ids. */
+  generate(prompt: string | {ids: number[]}, options?: GenerateOptions): Generation;
+  encode(input: string | ChatMessage[]): Promise<number[]>;
+  decode(ids: number[]): Promise<string>;
+  /** What every step of the model computes for a prompt, in numbers. */
+  inspect(input: string | ChatMessage[]): Promise<Inspection>;
+  /** Whether the engine goes on after an error; if not, reload() or load anew. */
+  usable(): Promise<boolean>;
+  stats(): Promise<{usable: boolean; heapBytes: number; bufferBytes: number; submits: number; dispatches: number; recordMs: number}>;
+  /** Loads the model again after it was lost. */
+  reload(options?: {onProgress?: (progress: Progress) => void}): Promise<void>;
+  unload(): Promise<void>;
+}
+
+export interface StoredModel {
+  url: string;
+  name: string;
+  folder: string;
+  bytes: number;
+  complete: boolean;
+}
+
+export const Doppler: {
+  /** Downloads (or finds) the model at `url`, a folder with manifest.json, and puts it on the GPU. */
+  load(url: string | URL, options?: LoadOptions): Promise<Model>;
+  /** The models kept in this browser. */
+  stored(): Promise<StoredModel[]>;
+  /** Deletes one of them, by its URL or its folder. */
+  remove(urlOrFolder: string): Promise<void>;
+  /** What this browser lacks to run models; null if nothing. */
+  missing(): Promise<DopplerError | null>;
+};

@@ -1,0 +1,113 @@
+// doppler-web in a page: language models on the visitor's own GPU.
+import {DopplerError} from './errors.js';
+import {requestAdapter} from './host_gpu.js';
+import {Generation, Model} from './model.js';
+import {modelUrl, removeModel, storedModels} from './store.js';
+
+// Requests to the worker and their answers.
+class WorkerLink {
+  constructor() {
+    this.worker = new Worker(new URL('./worker.js', import.meta.url), {type: 'module', name: 'doppler'});
+    this.waiting = new Map();
+    this.next = 1;
+    this.dead = null;
+    this.lostHandlers = [];
+    this.worker.addEventListener('message', ({data}) => this.receive(data));
+    this.worker.addEventListener('error', (event) => {
+      event.preventDefault?.();
+      this.die(new DopplerError('internal', `the engine's worker stopped${event.message ? `: ${event.message}` : ''}. Load the model again`));
+    });
+    this.worker.addEventListener('messageerror', () => this.die(new DopplerError('internal', 'the engine\'s worker sent what cannot be read. Load the model again')));
+  }
+
+  receive({id, event, result, error}) {
+    const call = this.waiting.get(id);
+    if (event?.lost) {
+      const lost = DopplerError.unpack(event.lost);
+      for (const handler of this.lostHandlers.splice(0)) handler(lost);
+      return;
+    }
+    if (!call) return;
+    if (event) return call.onEvent?.(event);
+    this.waiting.delete(id);
+    call.detach();
+    if (error) call.reject(DopplerError.unpack(error));
+    else call.resolve(result);
+  }
+
+  die(error) {
+    this.dead = error;
+    this.worker.terminate();
+    for (const handler of this.lostHandlers.splice(0)) handler(error);
+    for (const call of this.waiting.values()) {
+      call.detach();
+      call.reject(error);
+    }
+    this.waiting.clear();
+  }
+
+  onLost(handler) {
+    this.lostHandlers.push(handler);
+  }
+
+  // `stop`: an abort ends the call early with what there is, instead of failing it.
+  request(verb, args, {signal, onEvent} = {}) {
+    if (this.dead) return Promise.reject(this.dead);
+    const id = this.next++;
+    return new Promise((resolve, reject) => {
+      const cancel = () => this.worker.postMessage({id: 0, verb: 'cancel', args: {id}});
+      const detach = () => signal?.removeEventListener('abort', cancel);
+      this.waiting.set(id, {resolve, reject, onEvent, detach});
+      this.worker.postMessage({id, verb, args});
+      if (signal?.aborted) cancel();
+      else signal?.addEventListener('abort', cancel, {once: true});
+    });
+  }
+
+  // The worker gives back files and locks first; one that does not answer is ended all the same.
+  async close() {
+    if (this.dead) return;
+    const patience = new Promise((resolve) => setTimeout(resolve, 2000));
+    await Promise.race([this.request('unload').catch(() => {}), patience]);
+    this.die(new DopplerError('usage', 'the model was unloaded'));
+  }
+}
+
+export const Doppler = {
+  /** Downloads (or finds) the model at `url`, puts it on the GPU, and answers a Model. */
+  async load(url, {onProgress, signal, context, block} = {}) {
+    // The browser may ask the visitor, and keeps the files longer if it agrees; asking costs nothing if not.
+    navigator.storage?.persist?.().catch(() => {});
+    const link = new WorkerLink();
+    try {
+      const info = await link.request('load', {url: modelUrl(url), context, block}, {
+        signal, onEvent: ({progress}) => progress && onProgress?.(progress),
+      });
+      return new Model(link, info);
+    } catch (error) {
+      await link.close();
+      throw error;
+    }
+  },
+
+  /** The models kept in this browser, with their sizes. */
+  stored: storedModels,
+
+  /** Deletes one of them. */
+  remove: removeModel,
+
+  /** What this browser lacks to run models, as a DopplerError; null if nothing. */
+  async missing() {
+    if (typeof WebAssembly?.Suspending !== 'function') {
+      return new DopplerError('unsupported', 'this browser cannot suspend WebAssembly (JSPI). Use a current Chrome or Edge');
+    }
+    try {
+      await requestAdapter(navigator.gpu);
+    } catch (error) {
+      return error;
+    }
+    return null;
+  },
+};
+
+export {DopplerError, Generation, Model};

@@ -1,0 +1,95 @@
+// doppler-web in Node, on the GPU that the package `webgpu` (Dawn) finds. Needs Node 25 or later.
+import {closeSync, existsSync, fstatSync, openSync, readFileSync, readSync} from 'node:fs';
+import {readFile} from 'node:fs/promises';
+import {join} from 'node:path';
+import {fileURLToPath} from 'node:url';
+import {DopplerError} from './errors.js';
+import {Generation, Model} from './model.js';
+import {Service} from './service.js';
+
+async function dawn(options) {
+  let webgpu;
+  try {
+    webgpu = await import('webgpu');
+  } catch {
+    throw new DopplerError('device', 'the package webgpu is not installed. Install it: npm install webgpu');
+  }
+  Object.assign(globalThis, webgpu.globals);
+  return webgpu.create(options);
+}
+
+// A folder with a model, read in place.
+async function openFolder(url) {
+  const folder = url.startsWith('file:') ? fileURLToPath(url) : url;
+  if (!existsSync(join(folder, 'manifest.json'))) throw new DopplerError('file', `there is no model in ${folder}: no manifest.json`);
+  const manifest = JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8'));
+  const open = new Map();
+  const file = (name) => {
+    if (!open.has(name) && existsSync(join(folder, name))) open.set(name, openSync(join(folder, name)));
+    return open.get(name);
+  };
+  return {
+    bytes: (manifest.shards ?? []).reduce((sum, {size}) => sum + size, 0),
+    size: (name) => (file(name) === undefined ? -1 : fstatSync(file(name)).size),
+    read(name, offset, out) {
+      for (let at = 0; at < out.length;) {
+        const bytes = readSync(file(name), out, at, out.length - at, offset + at);
+        if (bytes === 0) throw new DopplerError('file', `${join(folder, name)} ends too early`);
+        at += bytes;
+      }
+    },
+    close() {
+      for (const fd of open.values()) closeSync(fd);
+      open.clear();
+    },
+  };
+}
+
+class LocalLink {
+  constructor(service) {
+    this.service = service;
+    this.lostHandlers = [];
+  }
+
+  onLost(handler) {
+    this.lostHandlers.push(handler);
+  }
+
+  async request(verb, args, {signal = new AbortController().signal, onEvent} = {}) {
+    const emit = (event) => {
+      if (event.lost) for (const handler of this.lostHandlers.splice(0)) handler(DopplerError.unpack(event.lost));
+      else onEvent?.(event);
+    };
+    try {
+      return await this.service.handle(verb, args ?? {}, {emit, signal});
+    } catch (error) {
+      throw error instanceof DopplerError ? error : DopplerError.unpack(DopplerError.pack(error));
+    }
+  }
+
+  async close() {
+    this.service.unload();
+  }
+}
+
+export const Doppler = {
+  /**
+   * Loads the model in a folder. `dawn` are Dawn's own options, for example
+   * ['enable-dawn-features=allow_unsafe_apis'] for the experimental features.
+   */
+  async load(folder, {onProgress, signal, context, block, dawn: dawnOptions = []} = {}) {
+    const gpu = await dawn(dawnOptions);
+    const service = new Service({
+      module: async () => WebAssembly.compile(await readFile(new URL('./doppler.wasm', import.meta.url))),
+      gpu,
+      open: openFolder,
+    });
+    const link = new LocalLink(service);
+    const info = await link.request('load', {url: String(folder), context, block}, {
+      signal, onEvent: ({progress}) => progress && onProgress?.(progress),
+    });
+    return new Model(link, info);
+  },
+};
+
+export {DopplerError, Generation, Model};
