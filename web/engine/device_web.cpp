@@ -19,6 +19,7 @@ struct DeviceState {
   uint64_t queued_write_bytes = 0;        // since the last wait
   uint64_t allocated_bytes = 0;
   HostTimes host_times;
+  uint64_t submits = 0, dispatches = 0;
   ~DeviceState() {
     kernels.clear();
     host_gpu_close();
@@ -247,9 +248,13 @@ void Device::submit(Recording& recording, int times) {
                   static_cast<uint32_t>(times));
   const std::chrono::duration<double, std::nano> taken = std::chrono::steady_clock::now() - start;
   state_->host_times.encode_ns += taken.count();
+  ++state_->submits;
+  state_->dispatches += recording.dispatches() * static_cast<uint64_t>(times);
 }
 
 HostTimes Device::host_times() const { return state_->host_times; }
+uint64_t Device::submits() const { return state_->submits; }
+uint64_t Device::dispatches() const { return state_->dispatches; }
 
 std::vector<StepTime> Device::profile(Recording& recording) {
   require_timestamps(*this);
