@@ -84,9 +84,7 @@ class Subject {
     progress_("loading, warm");
     result.warm_load_ms = load(path);
     result.model = model_->config.id;
-    const std::string manifest = read_text_file(path / "manifest.json");
-    result.model_hash = sha256_hex(std::as_bytes(std::span(manifest)));
-    result.shards = parse_json(manifest, (path / "manifest.json").string()).value("shards", Json::array()).size();
+    describe_file(path);
     result.tensors = model_->weights.all().size();
     result.quantization = model_->quantization;
     result.backend = executor_->name();
@@ -155,6 +153,20 @@ class Subject {
  private:
   static int most(const std::vector<int>& list) {
     return list.empty() ? 0 : *std::max_element(list.begin(), list.end());
+  }
+
+  // A folder is known by its manifest, which holds its shards' hashes; a single file by its first MiB, its metadata.
+  void describe_file(const std::filesystem::path& path) {
+    const std::filesystem::path manifest = path / "manifest.json";
+    if (file_exists(manifest)) {
+      const std::string text = read_text_file(manifest);
+      result.model_hash = sha256_hex(std::as_bytes(std::span(text)));
+      result.shards = parse_json(text, manifest.string()).value("shards", Json::array()).size();
+      return;
+    }
+    const MappedFile file(path);
+    result.model_hash = sha256_hex(file.bytes().first(std::min<size_t>(file.bytes().size(), 1u << 20)));
+    result.shards = 1;
   }
 
   double load(const std::filesystem::path& path) {
