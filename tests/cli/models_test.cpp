@@ -48,7 +48,7 @@ TEST_F(Models, LlamaCppSaysWhatWeSayOnTheExportedModel) {
 }
 
 // TinyLlama 1.1B Chat in IQ2_XXS, 322 MB in two npm packages. The ids are what llama.cpp chooses on the same file, as
-// far as both engines agree. Why they part after that has not been looked into; of four prompts tried, one parts after 20
+// far as both engines agree. Why they part has not been looked into; of four prompts tried, one parts after 20
 // tokens and one after two, which is not among these.
 TEST_F(Models, TinyLlamaSaysWhatLlamaCppSays) {
   const std::string folder = DOPPLER_BINARY_DIR "/models", file = folder + "/tinyllama.gguf";
