@@ -5,7 +5,7 @@
 namespace doppler {
 namespace {
 
-constexpr double kKvElementBytes = 2;  // f16
+constexpr double kKvElementBytes = 2;
 
 }  // namespace
 

@@ -154,9 +154,9 @@ TEST(ManyTokens, ManyASubmitAreTheSameAsOne) {
 }
 
 constexpr double kRefBound = 1e-4, kFastBound = 1e-3;
-// The GPU keeps keys and values as f16, whose rounding shows at this level, and rounds one way or the other as the sums
-// of different kernels fall.
-constexpr double kGpuBound = 1.05e-3, kGpuBlock = 3e-4;
+// A GPU takes other kernels for one token than for many: their sums, added up in another order, fall to one side or the
+// other when keys and values are rounded for the cache.
+constexpr double kGpuBlock = 1e-4;
 INSTANTIATE_TEST_SUITE_P(Ref, Checkpoint,
                          ::testing::Values(Case{"gemma3-a", "ref", kRefBound}, Case{"gemma3-b", "ref", kRefBound},
                                            Case{"gemma2-a", "ref", kRefBound}, Case{"llama-a", "ref", kRefBound},
@@ -168,11 +168,11 @@ INSTANTIATE_TEST_SUITE_P(Cpu, Checkpoint,
                                            Case{"qwen3-a", "cpu", kFastBound}, Case{"gptoss-a", "cpu", kFastBound}),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(WebGpu, Checkpoint,
-                         ::testing::Values(Case{"gemma3-a", "webgpu", kGpuBound, kGpuBlock},
-                                           Case{"gemma3-b", "webgpu", kGpuBound, kGpuBlock},
-                                           Case{"gemma2-a", "webgpu", kGpuBound, kGpuBlock},
-                                           Case{"llama-a", "webgpu", kGpuBound, kGpuBlock},
-                                           Case{"qwen3-a", "webgpu", kGpuBound, kGpuBlock}),
+                         ::testing::Values(Case{"gemma3-a", "webgpu", kFastBound, kGpuBlock},
+                                           Case{"gemma3-b", "webgpu", kFastBound, kGpuBlock},
+                                           Case{"gemma2-a", "webgpu", kFastBound, kGpuBlock},
+                                           Case{"llama-a", "webgpu", kFastBound, kGpuBlock},
+                                           Case{"qwen3-a", "webgpu", kFastBound, kGpuBlock}),
                          case_name);
 
 }  // namespace

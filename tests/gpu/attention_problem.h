@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "base/half.h"
 #include "gpu/cases/attention_truth.h"
 #include "gpu/decode_state.h"
 #include "gpu/rope_tables.h"
@@ -34,7 +33,12 @@ inline Buffer upload_state(Device& device, const DecodeState& state) {
   return upload(device, "state", std::vector<DecodeState>{state});
 }
 
-inline float rounded_to_f16(float v) { return f16_to_f32(f32_to_f16(v)); }
+// Of eight dims.
+inline float largest_of(const float* dims) {
+  float most = 0;
+  for (int d = 0; d < 8; ++d) most = std::max(most, std::abs(dims[d]));
+  return most;
+}
 
 inline Attention plan_op(const AttentionShape& shape) {
   return {.layer = 0,

@@ -11,7 +11,7 @@
 namespace doppler::gpu {
 namespace {
 
-constexpr uint16_t kUnset = 0x7e00;  // NaN where nothing was stored: reading it would show
+constexpr uint16_t kUnset = kUnsetElement;  // where nothing was stored: reading it would show
 
 struct Problem {
   AttentionShape shape;
@@ -48,10 +48,8 @@ Data make(const Problem& p) {
   const size_t positions = p.first + p.tokens, kv_width = size_t{p.shape.kv_heads} * p.shape.head_dim;
   Data d;
   d.q = random_floats(size_t{p.tokens} * p.shape.heads * p.shape.head_dim, 1.5 * p.spread, seed);
-  d.keys = random_floats(positions * kv_width, p.spread, seed + 1);
-  d.values = random_floats(positions * kv_width, 1, seed + 2);
-  for (float& v : d.keys) v = rounded_to_f16(v);
-  for (float& v : d.values) v = rounded_to_f16(v);
+  d.keys = as_cached(random_floats(positions * kv_width, p.spread, seed + 1));
+  d.values = as_cached(random_floats(positions * kv_width, 1, seed + 2));
   if (p.shape.sinks) d.sinks = random_floats(p.shape.heads, 2, seed + 3);
   return d;
 }
@@ -200,7 +198,7 @@ TEST(AttentionDecode, FusedStoresTheTokenAndAttends) {
         record_attention_merge(recording, "merge", p.shape, buffers.state, buffers.partials, out, splits);
         device.submit(recording);
         const std::vector<float> got = read<float>(device, out, q_width);
-        const std::vector<uint16_t> stored = read<uint16_t>(device, cache, CacheMap{p.shape}.halves());
+        const std::vector<uint16_t> stored = read<uint16_t>(device, cache, CacheMap{p.shape}.elements());
 
         std::vector<float> k = raw_k, rotated(kv_width);
         d.q = raw_q;
@@ -211,14 +209,19 @@ TEST(AttentionDecode, FusedStoresTheTokenAndAttends) {
         std::vector<float> q = d.q;
         ref::rope(q, static_cast<int>(q_width), static_cast<int>(dim), table, static_cast<int>(first), d.q);
         ref::rope(k, static_cast<int>(kv_width), static_cast<int>(dim), table, static_cast<int>(first), rotated);
-        // What was stored is the truth rounded to f16, but for values that an f32 error moved over a rounding border.
-        for (size_t i = 0; i < kv_width; ++i) {
-          const float key = f16_to_f32(stored[CacheMap{p.shape}.key(i / dim, first, i % dim)]);
-          const float value = f16_to_f32(stored[CacheMap{p.shape}.value(i / dim, first, i % dim)]);
-          ASSERT_NEAR(key, rotated[i], std::abs(rotated[i]) * 0x1.01p-11 + 1e-5) << p.name() << " key dim " << i;
-          ASSERT_EQ(value, rounded_to_f16(raw_v[i])) << p.name() << " value dim " << i;
-          d.keys[d.keys.size() - kv_width + i] = key;
-          d.values[d.values.size() - kv_width + i] = value;
+        // What was stored is the truth within a step; the values, which nothing was done to, are packed to the bit.
+        for (size_t i = 0; i < kv_width; i += 8) {
+          float* key = &d.keys[d.keys.size() - kv_width + i];
+          float* value = &d.values[d.values.size() - kv_width + i];
+          unpack_chunk(&stored[CacheMap{p.shape}.key(i / dim, first, i % dim)], key);
+          unpack_chunk(&stored[CacheMap{p.shape}.value(i / dim, first, i % dim)], value);
+          const float step = largest_of(&rotated[i]) * 0x1p-13f;
+          const std::vector<float> packed_value =
+              as_cached({raw_v.begin() + static_cast<ptrdiff_t>(i), raw_v.begin() + static_cast<ptrdiff_t>(i) + 8});
+          for (size_t n = 0; n < 8; ++n) {
+            ASSERT_NEAR(key[n], rotated[i + n], step + 1e-5) << p.name() << " key dim " << i + n;
+            ASSERT_EQ(value[n], packed_value[n]) << p.name() << " value dim " << i + n;
+          }
         }
         // Nothing else of the cache changed.
         std::vector<uint16_t> expected_cache = packed_cache(p.shape, d.keys, d.values, kUnset);

@@ -4,7 +4,6 @@
 
 #include <cmath>
 
-#include "base/half.h"
 #include "gpu/attention_decode.h"
 #include "gpu/attention_prefill.h"
 #include "gpu/cases/attention_truth.h"
@@ -63,15 +62,12 @@ Inputs make_inputs(Device& device, const AttentionCase& c, CaseUse use) {
   const size_t kv_width = size_t{c.shape.kv_heads} * c.shape.head_dim, positions = c.first + c.tokens;
   in.q = random.floats(size_t{c.tokens} * c.shape.heads * c.shape.head_dim, -2, 2);
   if (c.shape.sinks) in.sinks = random.floats(c.shape.heads, -3, 3);
-  in.keys = random.floats(positions * kv_width, -2, 2);
-  in.values = random.floats(positions * kv_width, -1, 1);
-  for (std::vector<float>* list : {&in.keys, &in.values}) {
-    for (float& v : *list) v = f16_to_f32(f32_to_f16(v));
-  }
+  in.keys = as_cached(random.floats(positions * kv_width, -2, 2));
+  in.values = as_cached(random.floats(positions * kv_width, -1, 1));
   in.state = upload_values(device, "state", std::vector<DecodeState>{{.position = c.first}});
   in.weights = upload_floats(device, "weights", head_weights(c.shape, {}, {}, in.sinks));
-  // Where nothing was stored stands NaN: a kernel that looked at it would show.
-  const uint16_t fill = use == CaseUse::kCheck ? 0x7e00 : 0;
+  // Where nothing was stored nothing is finite: a kernel that looked at it would show.
+  const uint16_t fill = use == CaseUse::kCheck ? kUnsetElement : 0;
   in.cache = upload_values(device, "cache", packed_cache(c.shape, in.keys, in.values, fill));
   return in;
 }

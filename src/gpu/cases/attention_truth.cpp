@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-
-#include "base/half.h"
+#include <limits>
 
 namespace doppler::gpu {
 namespace {
@@ -89,17 +88,53 @@ size_t CacheMap::value(size_t kv_head, size_t position, size_t d) const {
   return ((shape.kv_heads + kv_head) * shape.capacity + slot) * shape.head_dim + d;
 }
 
-size_t CacheMap::halves() const { return size_t{2} * shape.kv_heads * shape.capacity * shape.head_dim; }
+size_t CacheMap::elements() const { return size_t{2} * shape.kv_heads * shape.capacity * shape.head_dim; }
+
+void pack_chunk(const float* dims, uint16_t* chunk) {
+  double most = 0;
+  for (int d = 0; d < 8; ++d) most = std::max(most, std::abs(static_cast<double>(dims[d])));
+  // 127 more than the exponent of a step; 2^14 steps are no more than the largest.
+  const int biased = most >= 0x1p-112 ? std::ilogb(most) - 14 + 127 : 1;
+  for (int d = 0; d < 8; ++d) {
+    const int bit = biased >> (d / 2 + d % 2 * 4) & 1;
+    const double steps = std::ldexp(static_cast<double>(dims[d]), 127 - biased);
+    const double doubles = std::clamp(std::nearbyint((steps - bit) / 2), -16384.0, 16383.0);
+    chunk[d] = static_cast<uint16_t>(static_cast<int>(doubles) * 2 + bit);
+  }
+}
+
+void unpack_chunk(const uint16_t* chunk, float* dims) {
+  int biased = 0;
+  for (int d = 0; d < 8; ++d) biased |= (chunk[d] & 1) << (d / 2 + d % 2 * 4);
+  for (int d = 0; d < 8; ++d) {
+    const float steps = static_cast<int16_t>(chunk[d]);
+    dims[d] = biased == 255 ? steps * std::numeric_limits<float>::infinity()
+              : biased == 0 ? 0.0f
+                            : std::ldexp(steps, biased - 127);
+  }
+}
+
+std::vector<float> as_cached(std::vector<float> values) {
+  uint16_t chunk[8];
+  for (size_t i = 0; i + 8 <= values.size(); i += 8) {
+    // Twice: a largest dim that was rounded down over a power of two has another exponent the next time.
+    for (int round = 0; round < 2; ++round) {
+      pack_chunk(values.data() + i, chunk);
+      unpack_chunk(chunk, values.data() + i);
+    }
+  }
+  return values;
+}
 
 std::vector<uint16_t> packed_cache(const AttentionShape& shape, const std::vector<float>& keys,
                                    const std::vector<float>& values, uint16_t fill) {
   const CacheMap map{shape};
-  std::vector<uint16_t> cache(map.halves(), fill);
+  std::vector<uint16_t> cache(map.elements(), fill);
   const size_t width = size_t{shape.kv_heads} * shape.head_dim;
-  for (size_t i = 0; i < keys.size(); ++i) {
+  for (size_t i = 0; i < keys.size(); i += 8) {
     const size_t position = i / width, head = i % width / shape.head_dim, d = i % shape.head_dim;
-    cache[map.key(head, position, d)] = f32_to_f16(keys[i]);
-    cache[map.value(head, position, d)] = f32_to_f16(values[i]);
+    pack_chunk(keys.data() + i, cache.data() + map.key(head, position, d));
+    pack_chunk(values.data() + i, cache.data() + map.value(head, position, d));
   }
   return cache;
 }

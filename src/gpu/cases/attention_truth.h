@@ -22,10 +22,17 @@ AttentionTruth attention_truth(const AttentionShape& shape, const std::vector<fl
 struct CacheMap {
   explicit CacheMap(const AttentionShape& s) : shape(s) {}
   AttentionShape shape;
-  size_t key(size_t kv_head, size_t position, size_t d) const;  // in halves
+  size_t key(size_t kv_head, size_t position, size_t d) const;  // in elements of two bytes
   size_t value(size_t kv_head, size_t position, size_t d) const;
-  size_t halves() const;
+  size_t elements() const;
 };
+// Eight dims as the cache holds them (kernels/lib/chunk.wgsl), and back.
+void pack_chunk(const float* dims, uint16_t* chunk);
+void unpack_chunk(const uint16_t* chunk, float* dims);
+// Numbers that a cache can hold: each run of eight packed and unpacked.
+std::vector<float> as_cached(std::vector<float> values);
+// Elements of a chunk that was never stored, if this fills it: it reads as infinite.
+constexpr uint16_t kUnsetElement = 0xffff;
 std::vector<uint16_t> packed_cache(const AttentionShape& shape, const std::vector<float>& keys,
                                    const std::vector<float>& values, uint16_t fill);
 

@@ -6,6 +6,7 @@
 // use: splits
 // use: heads = one | two | four
 // use: soft_cap
+// use: chunk
 // use: eight
 // use: split
 // use: attend

@@ -4,11 +4,11 @@
 // no order), and the first of a kv head's blocks stores them.
 // use: state
 // use: kv_cache
-// use: halves
 // use: rope_turn
 // use: splits
 // use: heads = one | two | four
 // use: soft_cap
+// use: chunk
 // use: eight
 // use: split
 // use: attend
@@ -40,6 +40,9 @@ struct Params {
 @group(0) @binding(6) var<storage, read> rope: array<vec2<f32>>;
 @group(0) @binding(7) var<storage, read_write> cache: array<vec4<u32>>;
 @group(0) @binding(8) var<storage, read_write> partials: array<f32>;
+
+var<workgroup> key_dims: array<vec2<f32>, head_dim / 2u>;
+var<workgroup> value_dims: array<vec2<f32>, head_dim / 2u>;
 
 // Reads the split's first tile, and takes `head_count` queries through norm and rope into `query` and, where the split
 // holds the newest key, k and v into new_key and new_value. What does not depend on the position is asked for first,
@@ -97,11 +100,22 @@ fn prepare(split: Split, first_head: u32, head_count: u32, thread: u32) {
   if (for_key && j < quads) {
     let c = vec2<f32>(turn.x, odd_turn.x);
     let s = vec2<f32>(turn.y, odd_turn.y);
-    new_key[j] = halves(key_low * c - key_high * s);
-    new_key[j + quads] = halves(key_high * c + key_low * s);
+    key_dims[j] = key_low * c - key_high * s;
+    key_dims[j + quads] = key_high * c + key_low * s;
   }
   if (for_key && j < half) {
-    new_value[j] = halves(value);
+    value_dims[j] = value;
+  }
+  workgroupBarrier();
+  let chunks = head_dim / 8u;
+  if (thread < chunks) {
+    let at = thread * 4u;
+    new_key[thread] = pack_chunk(vec4<f32>(key_dims[at], key_dims[at + 1u]),
+                                 vec4<f32>(key_dims[at + 2u], key_dims[at + 3u]));
+  } else if (thread < 2u * chunks) {
+    let at = (thread - chunks) * 4u;
+    new_value[thread - chunks] = pack_chunk(vec4<f32>(value_dims[at], value_dims[at + 1u]),
+                                            vec4<f32>(value_dims[at + 2u], value_dims[at + 3u]));
   }
   workgroupBarrier();
 }

@@ -10,6 +10,7 @@
 // use: kv_cache
 // use: heads = four
 // use: soft_cap
+// use: chunk
 // use: eight
 // use: prefill_tile
 

@@ -1,9 +1,9 @@
 // From raw projections to what attention reads: q and k through the per-head RMS norm (if the model has one) and the
-// rotary embedding; q goes out as f32, k and v go to the cache as f16. 32 threads, a team, take one head of one token.
+// rotary embedding; q goes out as f32, k and v go to the cache. 32 threads, a team, take one head of one token.
 // use: index
 // use: state
 // use: kv_cache
-// use: halves
+// use: chunk
 // use: rope_turn
 
 override threads: u32 = 256;
@@ -36,10 +36,11 @@ struct Params {
 @group(0) @binding(4) var<storage, read> v: array<vec2<f32>>;
 @group(0) @binding(5) var<storage, read> weights: array<vec2<f32>>;  // q norm [head_dim], k norm [head_dim], …
 @group(0) @binding(6) var<storage, read> rope: array<vec2<f32>>;
-@group(0) @binding(7) var<storage, read_write> cache: array<u32>;
+@group(0) @binding(7) var<storage, read_write> cache: array<vec4<u32>>;
 @group(0) @binding(8) var<storage, read_write> q_out: array<vec2<f32>>;  // [tokens, heads · head_dim]
 
 var<workgroup> squares: array<f32, threads>;
+var<workgroup> turned: array<vec2<f32>, threads * kQuads * 2u>;  // [team][pairs of dims]
 
 fn load(kind: u32, at: u32) -> vec2<f32> {
   if (kind == 0u) {
@@ -106,16 +107,11 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
       }
     }
   }
-  if (!here) {
-    return;
-  }
-
   let position = params.first + params.follow_state * state.position + token;
-  let slot = position % params.capacity;
-  let chunks = params.head_dim / 8u;
+  let own = team * kTeam * kQuads * 2u;
   for (var n = 0u; n < kQuads; n++) {
     let j = lane + n * kTeam;
-    if (j >= quads) {
+    if (!here || j >= quads) {
       break;
     }
     var a = low[n];
@@ -132,17 +128,19 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
       let to = (token * params.heads + head) * dim2 + j;
       q_out[to] = a;
       q_out[to + quads] = b;
-      continue;
-    }
-    for (var side = 0u; side < 2u; side++) {
-      let pair = j + side * quads;  // of two dims; four pairs are a chunk
-      var chunk = 0u;
-      if (kind == 1u) {
-        chunk = key_index(head, pair / 4u, slot, chunks, params.capacity);
-      } else {
-        chunk = value_index(head, slot, pair / 4u, params.kv_heads, chunks, params.capacity);
-      }
-      cache[chunk * 4u + pair % 4u] = halves(select(a, b, side == 1u));
+    } else {
+      turned[own + j] = a;
+      turned[own + quads + j] = b;
     }
   }
+  workgroupBarrier();
+  let chunks = params.head_dim / 8u;
+  if (!here || kind == 0u || lane >= chunks) {  // kTeam chunks are the largest head there is
+    return;
+  }
+  let slot = position % params.capacity;
+  let at = own + lane * 4u;
+  let to = select(value_index(head, slot, lane, params.kv_heads, chunks, params.capacity),
+                  key_index(head, lane, slot, chunks, params.capacity), kind == 1u);
+  cache[to] = pack_chunk(vec4<f32>(turned[at], turned[at + 1u]), vec4<f32>(turned[at + 2u], turned[at + 3u]));
 }

@@ -1,5 +1,5 @@
-// Eight dims of a cached key or value (a chunk: four u32 of two f16) against `Heads`: several query heads, or rows, at
-// once. Kernels that use this hold their queries in a workgroup array `query`, [dim] of Heads.
+// Eight dims of a cached key or value (lib/chunk.wgsl) against `Heads`: several query heads, or rows, at once. Kernels
+// that use this hold their queries in a workgroup array `query`, [dim] of Heads.
 //
 // Named members rather than arrays: compilers keep them in registers.
 struct EightChunks {
@@ -31,11 +31,12 @@ fn query_chunk(at: u32) -> EightHeads {
 }
 
 fn dot_chunk(key: vec4<u32>, q: EightHeads) -> Heads {
-  let a = unpack2x16float(key.x);
-  let b = unpack2x16float(key.y);
-  let c = unpack2x16float(key.z);
-  let d = unpack2x16float(key.w);
-  return ((q.a * a.x + q.b * a.y) + (q.c * b.x + q.d * b.y)) + ((q.e * c.x + q.f * c.y) + (q.g * d.x + q.h * d.y));
+  let a = chunk_dims(key.x);
+  let b = chunk_dims(key.y);
+  let c = chunk_dims(key.z);
+  let d = chunk_dims(key.w);
+  let steps = ((q.a * a.x + q.b * a.y) + (q.c * b.x + q.d * b.y)) + ((q.e * c.x + q.f * c.y) + (q.g * d.x + q.h * d.y));
+  return steps * chunk_step(key);
 }
 
 fn no_mix() -> EightHeads {
@@ -48,10 +49,11 @@ fn scaled(m: EightHeads, by: Heads) -> EightHeads {
 }
 
 fn mix_in(m: EightHeads, share: Heads, value: vec4<u32>) -> EightHeads {
-  let a = unpack2x16float(value.x);
-  let b = unpack2x16float(value.y);
-  let c = unpack2x16float(value.z);
-  let d = unpack2x16float(value.w);
-  return EightHeads(m.a + share * a.x, m.b + share * a.y, m.c + share * b.x, m.d + share * b.y, m.e + share * c.x,
-                    m.f + share * c.y, m.g + share * d.x, m.h + share * d.y);
+  let a = chunk_dims(value.x);
+  let b = chunk_dims(value.y);
+  let c = chunk_dims(value.z);
+  let d = chunk_dims(value.w);
+  let part = share * chunk_step(value);
+  return EightHeads(m.a + part * a.x, m.b + part * a.y, m.c + part * b.x, m.d + part * b.y, m.e + part * c.x,
+                    m.f + part * c.y, m.g + part * d.x, m.h + part * d.y);
 }

@@ -1,4 +1,4 @@
-// One layer's keys and values, f16, eight dims to a vec4<u32> ("chunk"). Position p lives in ring slot p % capacity.
+// One layer's keys and values, eight dims to a vec4<u32> (lib/chunk.wgsl). Position p lives in ring slot p % capacity.
 //   keys   [kv_heads][chunks][capacity]  neighbouring threads take neighbouring keys, each its whole dot product
 //   values [kv_heads][capacity][chunks]  neighbouring threads take neighbouring dims of one key
 // Keys come first in the buffer; indices count vec4<u32>.

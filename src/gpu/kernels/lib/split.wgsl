@@ -17,8 +17,8 @@ struct Split {
 }
 
 var<workgroup> query: array<Heads, head_dim>;  // times the scale
-var<workgroup> new_key: array<u32, head_dim / 2u>;
-var<workgroup> new_value: array<u32, head_dim / 2u>;
+var<workgroup> new_key: array<vec4<u32>, head_dim / 8u>;
+var<workgroup> new_value: array<vec4<u32>, head_dim / 8u>;
 
 struct NormSums {
   query: Heads,
@@ -51,13 +51,11 @@ fn read_value(split: Split, first: u32, slot: u32, i: u32, chunk: u32) -> vec4<u
 }
 
 fn new_key_chunk(chunk: u32) -> vec4<u32> {
-  let i = min(chunk, head_dim / 8u - 1u) * 4u;
-  return vec4<u32>(new_key[i], new_key[i + 1u], new_key[i + 2u], new_key[i + 3u]);
+  return new_key[min(chunk, head_dim / 8u - 1u)];
 }
 
 fn new_value_chunk(chunk: u32) -> vec4<u32> {
-  let i = min(chunk, head_dim / 8u - 1u) * 4u;
-  return vec4<u32>(new_value[i], new_value[i + 1u], new_value[i + 2u], new_value[i + 3u]);
+  return new_value[min(chunk, head_dim / 8u - 1u)];
 }
 
 // Where a split's result goes: `partials` holds [splits][heads · head_dim] sums of share · value, then [splits][heads]
