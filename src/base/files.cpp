@@ -23,7 +23,7 @@ namespace doppler {
 namespace fs = std::filesystem;
 namespace {
 
-// The mappings of all live MappedFiles.
+// The mappings of all live MappedFiles, and those that know_mapped_pages was told of.
 class Mappings {
  public:
   void add(const std::byte* data, size_t size) {
@@ -243,6 +243,10 @@ void MappedFile::release(std::span<const std::byte> part) const {
 void drop_mapped_pages(std::span<const std::byte> part) {
   if (!part.empty() && mappings().hold(part)) drop_pages(part);
 }
+
+void know_mapped_pages(std::span<const std::byte> mapping) { mappings().add(mapping.data(), mapping.size()); }
+
+void forget_mapped_pages(const std::byte* mapping) { mappings().remove(mapping); }
 
 Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
   EVP_DigestInit_ex(static_cast<EVP_MD_CTX*>(context_), EVP_sha256(), nullptr);

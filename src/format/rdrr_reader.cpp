@@ -10,6 +10,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "base/mapped_pages.h"
 #include "format/gguf.h"
 #include "format/rdrr.h"
 
@@ -86,7 +87,9 @@ struct RdrrReader::Mapping {
   uint64_t copied = 0;
 
   ~Mapping() {
-    if (base) ::munmap(base, size);
+    if (!base) return;
+    forget_mapped_pages(base);
+    ::munmap(base, size);
   }
 
   void map(const fs::path& folder, const std::vector<RdrrShard>& shards) {
@@ -101,6 +104,7 @@ struct RdrrReader::Mapping {
             fmt::format("{} bytes", size), ""});
     }
     base = static_cast<std::byte*>(reserved);
+    know_mapped_pages({base, size});
     for (size_t i = 0; i < shards.size(); ++i) {
       const fs::path path = folder / shards[i].filename;
       const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);

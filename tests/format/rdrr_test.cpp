@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <fstream>
 #include <random>
 
+#include "base/mapped_pages.h"
 #include "support/scratch.h"
 
 namespace doppler {
@@ -75,6 +77,39 @@ class Artefact {
   Scratch scratch_;
   fs::path folder_;
 };
+
+// KiB of the shards in `folder` that are in this process's memory.
+long resident_kib(const fs::path& folder) {
+  std::ifstream maps("/proc/self/smaps");
+  long total = 0;
+  bool ours = false;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find(folder.string()) != std::string::npos) ours = true;
+    if (ours && line.starts_with("Rss:")) {
+      total += std::stol(line.substr(4));
+      ours = false;
+    }
+  }
+  return total;
+}
+
+TEST(Rdrr, PagesThatWereUsedUpAreGivenBack) {
+  const Scratch scratch;
+  write_all(scratch / "model", {make("embed", DType::kF32, {1024, 1024}, 1)}, 1 << 20, 1 << 20);
+  const RdrrReader reader = RdrrReader::open(scratch / "model");
+  const Tensor tensor = reader.tensor(reader.entries().front());
+  const std::span<const std::byte> bytes = tensor.bytes;
+  const auto sum = [&] {
+    unsigned total = 0;
+    for (const std::byte b : bytes) total += static_cast<unsigned>(b);
+    return total;
+  };
+  const unsigned before = sum();
+  EXPECT_GE(resident_kib(scratch / "model"), 4096);
+  drop_mapped_pages(bytes);
+  EXPECT_LE(resident_kib(scratch / "model"), 128);
+  EXPECT_EQ(sum(), before);
+}
 
 TEST(Rdrr, RoundTripsThroughAnyShardSizeWithoutACopy) {
   for (const uint64_t shard_size : {4096ull, 8192ull, 12288ull, 65536ull, 64ull << 20}) {

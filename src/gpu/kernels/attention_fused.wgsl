@@ -41,8 +41,13 @@ struct Params {
 @group(0) @binding(7) var<storage, read_write> cache: array<vec4<u32>>;
 @group(0) @binding(8) var<storage, read_write> partials: array<f32>;
 
-var<workgroup> key_dims: array<vec2<f32>, head_dim / 2u>;
-var<workgroup> value_dims: array<vec2<f32>, head_dim / 2u>;
+// A chunk of eight from the dims that lie in the first component of `scratch`.
+fn pack_scratch(at: u32) -> vec4<u32> {
+  return pack_chunk(vec4<f32>(head_of(scratch[at], 0u), head_of(scratch[at + 1u], 0u), head_of(scratch[at + 2u], 0u),
+                              head_of(scratch[at + 3u], 0u)),
+                    vec4<f32>(head_of(scratch[at + 4u], 0u), head_of(scratch[at + 5u], 0u),
+                              head_of(scratch[at + 6u], 0u), head_of(scratch[at + 7u], 0u)));
+}
 
 // Reads the split's first tile, and takes `head_count` queries through norm and rope into `query` and, where the split
 // holds the newest key, k and v into new_key and new_value. What does not depend on the position is asked for first,
@@ -100,22 +105,23 @@ fn prepare(split: Split, first_head: u32, head_count: u32, thread: u32) {
   if (for_key && j < quads) {
     let c = vec2<f32>(turn.x, odd_turn.x);
     let s = vec2<f32>(turn.y, odd_turn.y);
-    key_dims[j] = key_low * c - key_high * s;
-    key_dims[j + quads] = key_high * c + key_low * s;
+    let turned_low = key_low * c - key_high * s;
+    let turned_high = key_high * c + key_low * s;
+    scratch[2u * j] = Heads(turned_low.x);
+    scratch[2u * j + 1u] = Heads(turned_low.y);
+    scratch[half + 2u * j] = Heads(turned_high.x);
+    scratch[half + 2u * j + 1u] = Heads(turned_high.y);
   }
   if (for_key && j < half) {
-    value_dims[j] = value;
+    scratch[head_dim + 2u * j] = Heads(value.x);
+    scratch[head_dim + 2u * j + 1u] = Heads(value.y);
   }
   workgroupBarrier();
   let chunks = head_dim / 8u;
   if (thread < chunks) {
-    let at = thread * 4u;
-    new_key[thread] = pack_chunk(vec4<f32>(key_dims[at], key_dims[at + 1u]),
-                                 vec4<f32>(key_dims[at + 2u], key_dims[at + 3u]));
+    new_key[thread] = pack_scratch(thread * 8u);
   } else if (thread < 2u * chunks) {
-    let at = (thread - chunks) * 4u;
-    new_value[thread - chunks] = pack_chunk(vec4<f32>(value_dims[at], value_dims[at + 1u]),
-                                            vec4<f32>(value_dims[at + 2u], value_dims[at + 3u]));
+    new_value[thread - chunks] = pack_scratch(thread * 8u);
   }
   workgroupBarrier();
 }
