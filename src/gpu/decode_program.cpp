@@ -6,9 +6,11 @@
 #include "gpu/add.h"
 #include "gpu/attention_prefill.h"
 #include "gpu/embed.h"
+#include "gpu/experts.h"
 #include "gpu/glu.h"
 #include "gpu/matvec.h"
 #include "gpu/norm.h"
+#include "gpu/route.h"
 #include "gpu/sample.h"
 #include "gpu/softcap.h"
 
@@ -18,6 +20,15 @@ namespace {
 MatvecShape shape_of(const Weight& weight) {
   return {weight.dtype, static_cast<uint64_t>(weight.rows), static_cast<uint64_t>(weight.cols),
           !takes_int8(weight.dtype)};
+}
+
+// Of a group of experts: its first product's and its second's weights have these.
+ExpertsShape experts_shape(const GpuContext& context, const FusedGroup& up) {
+  const Step& step = context.step(up.steps[1]);
+  const std::vector<int64_t>& shape = step.weights[0].shape;  // [experts, 2 · ffn, hidden]
+  return {context.weights.matrix(step.weights[0].slot).dtype, static_cast<uint32_t>(shape[0]),
+          static_cast<uint32_t>(std::get<ExpertMatMul>(step.op).k), static_cast<uint64_t>(shape[2]),
+          static_cast<uint64_t>(shape[1] / 2)};
 }
 
 bool is_qkv(const FusedGroup& group) { return group.matmuls.size() == 3; }
@@ -39,6 +50,11 @@ bool DecodeProgram::possible(const GpuContext& context, const Sampling& sampling
     } else if (group.fusion == Fusion::kMerge) {
       if (!can_project(capabilities, shape_of(context.weights.matrix(context.step(group.steps[0]).weights[0].slot))))
         return false;
+    } else if (group.fusion == Fusion::kExpertsUp) {
+      const ExpertsShape shape = experts_shape(context, group);
+      const Step& down = context.step(group.steps.back() + 1);
+      const bool alike = context.weights.matrix(down.weights[0].slot).dtype == shape.dtype;
+      if (!alike || !can_fuse_experts(capabilities, shape)) return false;
     } else if (group.fusion == Fusion::kSingle) {
       const Step& step = context.step(group.steps[0]);
       if (!std::holds_alternative<Embed>(step.op) && !std::holds_alternative<MatMul>(step.op)) return false;
@@ -68,6 +84,12 @@ DecodeProgram::DecodeProgram(GpuContext& context, const Sampling& sampling, cons
     partial = std::max(partial, partial_bytes(cache.shape, splits_.back()));
   }
   partials_ = device.create_buffer("attention splits", partial);
+  uint64_t between = 0;
+  for (const FusedGroup& group : groups_) {
+    if (group.fusion != Fusion::kExpertsUp) continue;
+    between = std::max(between, experts_between_bytes(device.capabilities(), experts_shape(c_, group)));
+  }
+  if (between > 0) between_ = device.create_buffer("experts' gate and up", between);
   const uint32_t vocab = static_cast<uint32_t>(config.vocab);
   out_tokens_ = device.create_buffer("chosen tokens", kMostDecodeBatch * 4);
   seen_ = device.create_buffer("seen tokens", div_up(vocab, 32) * 4);
@@ -92,6 +114,8 @@ void DecodeProgram::record_group(size_t index) {
     case Fusion::kProjectNorm: return project_norm(index);
     case Fusion::kAttention: return attention(group);
     case Fusion::kMerge: return merge(group);
+    case Fusion::kExpertsUp: return experts_up(group);
+    case Fusion::kExpertsDown: return experts_down(groups_[index - 1]);
     case Fusion::kSingle: return single(c_.step(group.steps[0]), index > 0 && leaves_int8(index - 1));
   }
 }
@@ -171,6 +195,24 @@ void DecodeProgram::merge(const FusedGroup& group) {
                        {c_.caches[layer].shape, c_.state, partials_, splits_[layer]}, finish, value(step.output));
 }
 
+void DecodeProgram::experts_up(const FusedGroup& group) {
+  const Step &route = c_.step(group.steps[0]), &up = c_.step(group.steps[1]), &norm = c_.step(group.norm);
+  const BoundBuffer bias = up.weights.size() > 1 ? BoundBuffer(c_.weights.vector(up.weights[1].slot)) : BoundBuffer();
+  const Buffer& norms = weights_of(group).norms;
+  const auto& op = std::get<Norm>(norm.op);
+  record_experts_up(recording_, name(group), experts_shape(c_, group), c_.weights.matrix(up.weights[0].slot),
+                    {value(norm.inputs[0]), norms, value(route.inputs[0]), op.eps, op.offset}, bias,
+                    std::get<Glu>(c_.step(group.steps[2]).op), between_, value(route.output));
+}
+
+void DecodeProgram::experts_down(const FusedGroup& before) {
+  const Step &down = c_.step(before.steps.back() + 1), &sum = c_.step(before.steps.back() + 2);
+  const BoundBuffer bias =
+      down.weights.size() > 1 ? BoundBuffer(c_.weights.vector(down.weights[1].slot)) : BoundBuffer();
+  record_experts_down(recording_, sum.name, experts_shape(c_, before), c_.weights.matrix(down.weights[0].slot),
+                      between_, value(down.inputs[1]), bias, value(sum.output));
+}
+
 void DecodeProgram::single(const Step& step, bool stored) {
   const auto& out = [&]() -> const Buffer& { return value(step.output); };
   const auto width = static_cast<uint64_t>(c_.width(step.output));
@@ -190,6 +232,15 @@ void DecodeProgram::single(const Step& step, bool stored) {
     record_softcap(recording_, step.name, value(step.inputs[0]), out(), width, softcap->cap);
   } else if (std::holds_alternative<Attention>(step.op)) {
     single_attention(step);
+  } else if (const auto* route = std::get_if<Route>(&step.op)) {
+    record_route(recording_, step.name, value(step.inputs[0]), out(), 1,
+                 static_cast<uint32_t>(c_.width(step.inputs[0])), static_cast<uint32_t>(route->k));
+  } else if (const auto* combine = std::get_if<Combine>(&step.op)) {
+    record_combine(recording_, step.name, value(step.inputs[0]), value(step.inputs[1]), out(), 1,
+                   static_cast<uint32_t>(width), static_cast<uint32_t>(combine->k));
+  } else if (std::holds_alternative<ExpertMatMul>(step.op)) {
+    if (!expert_memory_) expert_memory_ = std::make_unique<ExpertMemory>(c_, 1);
+    record_expert_step(recording_, c_, *expert_memory_, step, 1, value(step.inputs[0]), value(step.inputs[1]), out());
   } else if (std::holds_alternative<MatMul>(step.op)) {
     const Weight& weight = c_.weights.matrix(step.weights[0].slot);
     Finish finish;

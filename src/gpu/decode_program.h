@@ -3,6 +3,7 @@
 #pragma once
 
 #include "gpu/argmax.h"
+#include "gpu/expert_steps.h"
 #include "gpu/gpu_context.h"
 #include "gpu/project.h"
 #include "gpu/tap.h"
@@ -29,6 +30,8 @@ class DecodeProgram {
   void project_norm(size_t index);
   void attention(const FusedGroup& group);
   void merge(const FusedGroup& group);
+  void experts_up(const FusedGroup& group);
+  void experts_down(const FusedGroup& group);
   void single(const Step& step, bool stored);
   void single_attention(const Step& step);
   const GroupWeights& weights_of(const FusedGroup& group) const;
@@ -44,8 +47,9 @@ class DecodeProgram {
   const DecodeTaps taps_;
   BufferPlan plan_;
   std::vector<Buffer> buffers_;
-  Buffer qkv_, partials_, spare_, out_tokens_, seen_, pairs_, bins_, list_;
-  std::vector<uint32_t> splits_;  // by layer
+  Buffer qkv_, partials_, between_, spare_, out_tokens_, seen_, pairs_, bins_, list_;
+  std::vector<uint32_t> splits_;                 // by layer
+  std::unique_ptr<ExpertMemory> expert_memory_;  // of experts that stand alone
 };
 
 }  // namespace doppler::gpu

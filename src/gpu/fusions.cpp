@@ -12,8 +12,11 @@ class Matcher {
     std::vector<FusedGroup> groups;
     while (at_ < static_cast<int>(plan_.steps.size())) {
       FusedGroup group;
-      if (!project_norm(group) && !attention(group) && !merge(group)) group = {Fusion::kSingle, {at_}};
+      if (!project_norm(group) && !attention(group) && !merge(group) && !experts_up(group) && !experts_down(group)) {
+        group = {Fusion::kSingle, {at_}};
+      }
       at_ += static_cast<int>(group.steps.size());
+      last_ = group;
       groups.push_back(std::move(group));
     }
     return groups;
@@ -55,16 +58,54 @@ class Matcher {
     } else if (step_of<SoftCap>(i) && g.matmuls.size() == 1 && step(i)->inputs[0] == step(g.matmuls[0])->output) {
       g.softcap = i++;
     }
-    // Nothing else may want the norm's output, which is never stored.
+    // Nothing else may want the norm's output, which is never stored; experts make it anew from what it is the norm of.
+    const int experts = g.matmuls.size() == 1 && is_experts_up(i, g.norm) ? i + 1 : -1;
     for (const Step& other : plan_.steps) {
       const int number = static_cast<int>(&other - plan_.steps.data());
-      if (number >= at_ && number < i) continue;
+      if ((number >= at_ && number < i) || number == experts) continue;
       for (const int input : other.inputs) {
         if (input == normed) return false;
       }
     }
     for (int s = at_; s < i; ++s) g.steps.push_back(s);
     group = std::move(g);
+    return true;
+  }
+
+  // Route, gate and up, activation from step i on, of the norm of step `norm`, whose input outlives them?
+  bool is_experts_up(int i, int norm) const {
+    const Step *route = step_of<Route>(i), *up = step_of<ExpertMatMul>(i + 1), *glu = step_of<Glu>(i + 2);
+    if (!route || !up || !glu || up->inputs != std::vector<int>{step(norm)->output, route->output}) return false;
+    if (std::get<ExpertMatMul>(up->op).per_expert || !std::get<Glu>(glu->op).interleaved) return false;
+    if (glu->inputs != std::vector<int>{up->output} || !is_experts_down(i + 3, route->output, glu->output))
+      return false;
+    for (size_t s = static_cast<size_t>(i) + 3; s < plan_.steps.size(); ++s) {
+      for (const int input : plan_.steps[s].inputs) {
+        if (input == step(norm)->inputs[0]) return true;
+      }
+    }
+    return false;
+  }
+
+  // Down of what gate and up left and nobody else wants, and the sum of it.
+  bool is_experts_down(int i, int route, int x) const {
+    const Step *down = step_of<ExpertMatMul>(i), *sum = step_of<Combine>(i + 1);
+    return down && sum && std::get<ExpertMatMul>(down->op).per_expert && down->inputs == std::vector<int>{x, route} &&
+           sum->inputs == std::vector<int>{down->output, route};
+  }
+
+  bool experts_up(FusedGroup& group) const {
+    if (last_.fusion != Fusion::kProjectNorm || last_.matmuls.size() != 1 || !is_experts_up(at_, last_.norm))
+      return false;
+    if (step(at_)->inputs[0] != step(last_.matmuls[0])->output) return false;
+    group = {Fusion::kExpertsUp, {at_, at_ + 1, at_ + 2}};
+    group.norm = last_.norm;
+    return true;
+  }
+
+  bool experts_down(FusedGroup& group) const {
+    if (last_.fusion != Fusion::kExpertsUp) return false;
+    group = {Fusion::kExpertsDown, {at_, at_ + 1}};  // is_experts_up() has seen them
     return true;
   }
 
@@ -92,6 +133,7 @@ class Matcher {
   const Plan& plan_;
   const std::set<std::string>& alone_;
   int at_ = 0;
+  FusedGroup last_;  // the group before at_
 };
 
 }  // namespace

@@ -16,12 +16,14 @@ enum class Fusion : uint8_t {
   kProjectNorm,  // [branch norm] [residual add] norm, matmul… of that norm [gated activation | soft-cap]
   kAttention,    // [q norm, k norm] q rope, k rope, attention. Leaves the attention as partial results of splits
   kMerge,        // the matmul after it, which puts the partial results together
+  kExpertsUp,    // route, experts' gate and up of the norm before the router (which is made anew), activation
+  kExpertsDown,  // experts' down, combine
 };
 
 struct FusedGroup {
   Fusion fusion = Fusion::kSingle;
   std::vector<int> steps;  // indices into Plan::steps, in order
-  // kProjectNorm, indices into Plan::steps; -1 where the pattern has none
+  // kProjectNorm (and `norm` of kExpertsUp), indices into Plan::steps; -1 where the pattern has none
   int branch_norm = -1, add = -1, norm = -1, glu = -1, softcap = -1;
   std::vector<int> matmuls = {};
 };

@@ -31,7 +31,8 @@ Buffer upload(Device& device, const std::string& label, const std::vector<float>
 }
 
 bool is_matrix(const Step& step, size_t weight) {
-  return weight == 0 && (std::holds_alternative<MatMul>(step.op) || std::holds_alternative<Embed>(step.op));
+  return weight == 0 && (std::holds_alternative<MatMul>(step.op) || std::holds_alternative<Embed>(step.op) ||
+                         std::holds_alternative<ExpertMatMul>(step.op));
 }
 
 }  // namespace
@@ -55,12 +56,10 @@ GpuWeights::GpuWeights(Device& device, const ModelConfig& config, const Plan& pl
     if (groups[g].fusion == Fusion::kProjectNorm) join(device, plan, groups[g], weights, groups_[g]);
   }
   for (const Step& step : plan.steps) {
-    if (std::holds_alternative<ExpertMatMul>(step.op)) {
-      fail({ErrorCode::kUnsupported, "experts do not run on the GPU yet", step.name, "", "", "Use --backend cpu"});
-    }
     for (size_t w = 0; w < step.weights.size(); ++w) {
       const std::string& slot = step.weights[w].slot;
       if (is_matrix(step, w)) {
+        coarse_ = coarse_ || takes_int8(weights.at(slot).dtype);
         if (!matrices_.count(slot)) matrices_[slot] = upload_weight(device, weights.at(slot));
       } else if (!vectors_.count(slot)) {
         vectors_[slot] = upload_vector(device, weights.at(slot));

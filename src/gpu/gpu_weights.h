@@ -35,6 +35,8 @@ class GpuWeights {
   const Weight& matrix(const std::string& slot) const { return matrices_.at(slot); }
   const Buffer& vector(const std::string& slot) const { return vectors_.at(slot); }
   const GroupWeights& group(size_t index) const { return groups_.at(index); }
+  // Is some product's x rounded to int8? Then experts need not be more exact in a prefill.
+  bool coarse() const { return coarse_; }
   const Buffer& head_weights(int layer) const { return heads_[static_cast<size_t>(layer)]; }
 
  private:
@@ -43,6 +45,7 @@ class GpuWeights {
   std::map<std::string, Weight> matrices_;
   std::map<std::string, Buffer> vectors_;
   std::map<size_t, GroupWeights> groups_;
+  bool coarse_ = false;
   std::vector<Buffer> heads_;  // by layer, see attention_shape.h
 };
 

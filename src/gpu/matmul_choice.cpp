@@ -59,7 +59,9 @@ constexpr MatmulTile kOtherInt8Tiles[] = {
     {"r8t4", 8, 8, 1, true, false},
 };
 
-bool is_quantized(DType dtype) { return dtype == DType::kQ4_K || dtype == DType::kQ6_K || dtype == DType::kQ8_0; }
+bool is_quantized(DType dtype) {
+  return dtype == DType::kQ4_K || dtype == DType::kQ6_K || dtype == DType::kQ8_0 || dtype == DType::kMXFP4;
+}
 
 MatmulKernel kernel_for(const Capabilities& capabilities, const MatmulShape& shape) {
   return capabilities.int8_dot && is_quantized(shape.dtype) && !shape.exact ? MatmulKernel::kInt8

@@ -9,6 +9,7 @@
 #include "gpu/glu.h"
 #include "gpu/matvec.h"
 #include "gpu/norm.h"
+#include "gpu/route.h"
 #include "gpu/softcap.h"
 
 namespace doppler::gpu {
@@ -30,7 +31,7 @@ MatmulShape matmul_shape(const Weight& weight, int tokens) {
 }  // namespace
 
 ActivationBuffers::ActivationBuffers(GpuContext& context, BufferPlan buffer_plan, int tokens)
-    : plan(std::move(buffer_plan)) {
+    : plan(std::move(buffer_plan)), experts(context, tokens) {
   Device& device = context.device;
   // Steps that run for a few tokens keep their values in buffers of their own, so logits ask for nothing here.
   std::vector<int> widths(plan.widths.size(), 0);
@@ -199,9 +200,20 @@ void StepProgram::record(const SoftCap& op, const Step& step) {
                  static_cast<uint64_t>(rows(step)) * static_cast<uint64_t>(c_.width(step.output)), op.cap);
 }
 
-template <class Op>
-void StepProgram::record(const Op&, const Step& step) {
-  fail({ErrorCode::kUnsupported, "this step does not run on the GPU yet", step.name, "", "", "Use --backend cpu"});
+void StepProgram::record(const Route& op, const Step& step) {
+  record_route(recording_, step.name, value(step.inputs[0]), value(step.output), static_cast<uint64_t>(tokens_),
+               static_cast<uint32_t>(c_.width(step.inputs[0])), static_cast<uint32_t>(op.k));
+}
+
+void StepProgram::record(const ExpertMatMul&, const Step& step) {
+  record_expert_step(recording_, c_, memory_->experts, step, tokens_, value(step.inputs[0]), value(step.inputs[1]),
+                     value(step.output));
+}
+
+void StepProgram::record(const Combine& op, const Step& step) {
+  record_combine(recording_, step.name, value(step.inputs[0]), value(step.inputs[1]), value(step.output),
+                 static_cast<uint64_t>(tokens_), static_cast<uint32_t>(c_.width(step.output)),
+                 static_cast<uint32_t>(op.k));
 }
 
 }  // namespace doppler::gpu

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "gpu/expert_steps.h"
 #include "gpu/gpu_context.h"
 #include "gpu/matmul.h"
 #include "model/executor.h"
@@ -18,6 +19,7 @@ struct ActivationBuffers {
   std::vector<Buffer> buffers;     // by BufferPlan
   QuantizedActivations quantized;  // the input of a matrix product as int8; empty where the device has no int8 products
   Buffer scratch;                  // of products that split their columns
+  ExpertMemory experts;
 };
 
 class StepProgram {
@@ -46,8 +48,9 @@ class StepProgram {
   void record(const Glu& op, const Step& step);
   void record(const Add& op, const Step& step);
   void record(const SoftCap& op, const Step& step);
-  template <class Op>
-  void record(const Op& op, const Step& step);
+  void record(const Route& op, const Step& step);
+  void record(const ExpertMatMul& op, const Step& step);
+  void record(const Combine& op, const Step& step);
 
   const Buffer& value(int v) const;
   const Buffer& shared_value(int v) const;  // of all tokens

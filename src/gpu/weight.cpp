@@ -49,10 +49,13 @@ Weight upload_weight(Device& device, const Tensor& tensor, uint64_t most_part_by
   Weight weight = describe(tensor);
   uint64_t most = most_bytes(device.capabilities().limits);
   if (most_part_bytes != 0) most = std::min(most, most_part_bytes);
-  const int64_t part_rows = static_cast<int64_t>(most / weight.stride);
+  const int64_t unit = tensor.shape.size() > 2 ? tensor.shape[1] : 1;  // rows that stay together
+  const int64_t part_rows = static_cast<int64_t>(most / weight.stride) / unit * unit;
   if (part_rows == 0) {
-    fail({ErrorCode::kUnsupported, "one row of a weight is larger than this device can bind", tensor.name,
-          fmt::format("up to {} bytes", most), fmt::format("{}", weight.stride), ""});
+    fail({ErrorCode::kUnsupported,
+          fmt::format("one {} of a weight is larger than this device can bind", unit > 1 ? "expert" : "row"),
+          tensor.name, fmt::format("up to {} bytes", most),
+          fmt::format("{}", static_cast<uint64_t>(unit) * weight.stride), ""});
   }
   for (int64_t first = 0; first < weight.rows; first += part_rows) {
     WeightPart part;

@@ -41,7 +41,7 @@ struct Weight {
 };
 
 // Packs and uploads a few MiB at a time; the tensor may be a mapped file. `most_part_bytes` lowers the device's limit,
-// for tests (0: the device's own).
+// for tests (0: the device's own). Parts of [experts, rows, cols] hold whole experts.
 Weight upload_weight(Device& device, const Tensor& tensor, uint64_t most_part_bytes = 0);
 
 // Matrices of one width in one buffer, row after row, so that one dispatch can go through all of them: `all` is the

@@ -80,9 +80,18 @@ void pack_q6_k(const uint8_t* row, uint8_t* out, size_t cols) {
   }
 }
 
+void pack_mxfp4(const uint8_t* row, uint8_t* out, size_t cols) {
+  const size_t pieces = pieces_of(cols);
+  for (size_t p = 0; p < pieces; ++p) {
+    std::memcpy(out + p * 16, row + p * 17 + 1, 16);
+    out[pieces * 16 + p] = row[p * 17];
+  }
+}
+
 [[noreturn]] void not_packable(DType type) {
   fail({ErrorCode::kUnsupported, fmt::format("the WebGPU backend cannot compute from {} weights", name_of(type)), "",
-        "F32, F16, BF16, Q8_0, Q4_K or Q6_K", std::string(name_of(type)), "convert the model to one of these types"});
+        "F32, F16, BF16, Q8_0, Q4_K, Q6_K or MXFP4", std::string(name_of(type)),
+        "convert the model to one of these types"});
 }
 
 }  // namespace
@@ -94,7 +103,8 @@ bool is_packable(DType type) {
     case DType::kBF16:
     case DType::kQ8_0:
     case DType::kQ4_K:
-    case DType::kQ6_K: return true;
+    case DType::kQ6_K:
+    case DType::kMXFP4: return true;
     default: return false;
   }
 }
@@ -107,6 +117,7 @@ std::string_view kernel_name(DType type) {
     case DType::kQ8_0: return "q8_0";
     case DType::kQ4_K: return "q4_k";
     case DType::kQ6_K: return "q6_k";
+    case DType::kMXFP4: return "mxfp4";
     default: not_packable(type);
   }
 }
@@ -121,6 +132,7 @@ size_t packed_row_bytes(DType type, size_t cols) {
     case DType::kQ8_0: bytes = pieces * 34; break;
     case DType::kQ4_K: bytes = pieces * 16 + (pieces + 1) / 2 * 8; break;
     case DType::kQ6_K: bytes = pieces * 28; break;
+    case DType::kMXFP4: bytes = pieces * 17; break;
     default: not_packable(type);
   }
   return (bytes + 15) / 16 * 16;
@@ -137,6 +149,7 @@ void pack_row(DType type, const std::byte* row, std::byte* packed, size_t cols) 
     case DType::kQ8_0: return pack_q8_0(in, out, cols);
     case DType::kQ4_K: return pack_q4_k(in, out, cols);
     case DType::kQ6_K: return pack_q6_k(in, out, cols);
+    case DType::kMXFP4: return pack_mxfp4(in, out, cols);
     default: not_packable(type);
   }
 }

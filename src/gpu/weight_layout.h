@@ -12,6 +12,7 @@
 //          of the second, which is of the same block
 //   Q6_K   [P][16] bytes of low nibbles as Q4_K;  [P][8] bytes: byte i holds the high 2 bits of weights i, 8 + i,
 //          16 + i, 24 + i;  [P] i8 scale of weights 0…15, i8 scale of 16…31, f16 d
+//   MXFP4  [P][16] bytes of e2m1 codes as the nibbles of Q4_K;  [P] u8 e8m0 scale
 // Padding holds zeros, but kernels rely on x being zero past `cols`, not on that.
 // kernels/lib/weights.<type>.wgsl reads these layouts.
 #pragma once
@@ -32,8 +33,8 @@ bool is_packable(DType type);
 // The name of a type in kernel variants: "q4_k".
 std::string_view kernel_name(DType type);
 
-// May x be rounded to int8 for a product with such weights? With 4- and 6-bit weights its error drowns in theirs; whoever
-// takes 8-bit weights wants the precision.
+// May x be rounded to int8 for a product with such weights? With 4- and 6-bit weights its error drowns in theirs;
+// whoever takes 8-bit weights wants the precision.
 inline bool takes_int8(DType type) { return type == DType::kQ4_K || type == DType::kQ6_K; }
 
 // Bytes of one packed row, a multiple of 16.

@@ -172,7 +172,8 @@ INSTANTIATE_TEST_SUITE_P(WebGpu, Checkpoint,
                                            Case{"gemma3-b", "webgpu", kFastBound, kGpuBlock},
                                            Case{"gemma2-a", "webgpu", kFastBound, kGpuBlock},
                                            Case{"llama-a", "webgpu", kFastBound, kGpuBlock},
-                                           Case{"qwen3-a", "webgpu", kFastBound, kGpuBlock}),
+                                           Case{"qwen3-a", "webgpu", kFastBound, kGpuBlock},
+                                           Case{"gptoss-a", "webgpu", kFastBound, kGpuBlock}),
                          case_name);
 
 }  // namespace

@@ -55,5 +55,31 @@ TEST(Fusions, APlainLayerIsFiveGroupsToo) {
   EXPECT_GE(groups[4].add, 0);
 }
 
+TEST(Fusions, ALayerOfExpertsIsSixGroups) {
+  const Plan plan = build_plan(doppler::testing::expert_config());
+  const std::vector<FusedGroup> groups = fuse_for_decode(plan);
+  const size_t layers = static_cast<size_t>(doppler::testing::expert_config().layer_count());
+  ASSERT_EQ(groups.size(), 1u + 6 * layers + 1);
+  EXPECT_EQ(names(plan, groups[4]),
+            (std::vector<std::string>{"layer0.attn_residual", "layer0.pre_ffn_norm", "layer0.router"}));
+  EXPECT_EQ(groups[5].fusion, Fusion::kExpertsUp);
+  EXPECT_EQ(names(plan, groups[5]), (std::vector<std::string>{"layer0.route", "layer0.experts_gate_up", "layer0.glu"}));
+  EXPECT_EQ(groups[5].norm, groups[4].norm) << "experts make the router's norm anew";
+  EXPECT_EQ(groups[6].fusion, Fusion::kExpertsDown);
+  EXPECT_EQ(names(plan, groups[6]), (std::vector<std::string>{"layer0.experts_down", "layer0.ffn_out"}));
+}
+
+TEST(Fusions, ExpertsStandAloneWhereOneOfThemIsLookedAt) {
+  const Plan plan = build_plan(doppler::testing::expert_config());
+  for (const FusedGroup& group : fuse_for_decode(plan, {"layer0.experts_down"})) {
+    if (names(plan, group)[0].rfind("layer0.", 0) != 0) continue;
+    EXPECT_NE(group.fusion, Fusion::kExpertsUp);
+    EXPECT_NE(group.fusion, Fusion::kExpertsDown);
+    if (group.fusion == Fusion::kProjectNorm) {
+      EXPECT_NE(names(plan, group).back(), "layer0.router") << "others want this norm";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace doppler::gpu

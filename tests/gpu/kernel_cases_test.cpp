@@ -44,11 +44,12 @@ TEST_P(KernelCases, AgreeWithTheTruthWithoutOptionalFeatures) {
   EXPECT_FALSE(plain.capabilities().subgroups);
   // All cases of the ops whose choice looks at the features; a sample of the others.
   const std::string op = GetParam();
-  check_all(plain, op, op == "norm" ? 1 : 9);
+  check_all(plain, op, op == "norm" || op == "experts" ? 1 : 9);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, KernelCases,
-                         testing::Values("add", "copy", "glu", "norm", "embed", "matvec", "project_norm"),
+                         testing::Values("add", "copy", "glu", "norm", "embed", "matvec", "project_norm", "route",
+                                         "combine", "experts", "expert_matmul"),
                          [](const auto& op) { return std::string(op.param); });
 
 TEST(KernelCaseList, HasNoOpWithoutATest) {
@@ -60,6 +61,10 @@ TEST(KernelCaseList, HasNoOpWithoutATest) {
                                            "embed",
                                            "matvec",
                                            "project_norm",
+                                           "route",
+                                           "combine",
+                                           "experts",
+                                           "expert_matmul",
                                            "matmul",
                                            "matmul_glu",
                                            "quantize_activations",

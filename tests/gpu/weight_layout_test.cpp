@@ -1,5 +1,6 @@
 #include "gpu/weight_layout.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "base/half.h"
@@ -42,6 +43,24 @@ TEST(WeightLayout, PackingQ4KKeepsEveryWeight) {
       const float d = f16_to_f32(d_bits), dmin = f16_to_f32(dmin_bits);
       const float got = d * static_cast<float>(scale) * static_cast<float>(q) - dmin * static_cast<float>(min);
       ASSERT_EQ(got, expected[i]) << "row " << r << " weight " << i;
+    }
+  }
+}
+
+TEST(WeightLayout, PackingMxfp4KeepsEveryWeight) {
+  const RandomMatrix matrix(DType::kMXFP4, 3, 176, 5);  // 5.5 pieces
+  constexpr float kLevels[] = {0, .5f, 1, 1.5f, 2, 3, 4, 6};
+  for (int64_t r = 0; r < 3; ++r) {
+    std::vector<std::byte> packed(packed_row_bytes(DType::kMXFP4, 176));
+    ASSERT_EQ(packed.size(), 112u);
+    pack_row(DType::kMXFP4, matrix.tensor.row(r), packed.data(), 176);
+    const auto* bytes = reinterpret_cast<const uint8_t*>(packed.data());
+    const std::vector<float> expected = matrix.row(r);
+    for (size_t i = 0; i < 176; ++i) {
+      const uint8_t both = bytes[i / 32 * 16 + i % 16];
+      const int code = i % 32 < 16 ? both & 15 : both >> 4;
+      const float size = std::ldexp(kLevels[code & 7], bytes[6 * 16 + i / 32] - 127);
+      ASSERT_EQ(code & 8 ? -size : size, expected[i]) << "row " << r << " weight " << i;
     }
   }
 }

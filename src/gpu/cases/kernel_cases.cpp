@@ -77,6 +77,7 @@ std::vector<KernelCase> kernel_cases(const Capabilities& capabilities) {
   append_embed_cases(cases);
   append_matvec_cases(cases);
   append_project_cases(cases);
+  append_expert_cases(cases);
   append_quantize_activations_cases(cases);
   append_matmul_cases(cases);
   append_matmul_glu_cases(cases);

@@ -73,5 +73,6 @@ void append_norm_cases(std::vector<KernelCase>& cases);
 void append_embed_cases(std::vector<KernelCase>& cases);
 void append_matvec_cases(std::vector<KernelCase>& cases);
 void append_project_cases(std::vector<KernelCase>& cases);
+void append_expert_cases(std::vector<KernelCase>& cases);
 
 }  // namespace doppler::gpu

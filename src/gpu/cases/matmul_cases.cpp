@@ -226,6 +226,7 @@ void append_matmul_cases(std::vector<KernelCase>& cases) {
   for (DType dtype : kQuantized) {
     for (uint64_t cols : {32, 160, 1154}) add({{dtype, 20, 70, cols, true}}, " exact");
   }
+  for (const bool exact : {false, true}) add({{DType::kMXFP4, 20, 70, 1154, exact}}, exact ? " exact" : "");
   auto measure = [&](DType dtype, uint64_t tokens, uint64_t rows, uint64_t cols) {
     cases.push_back(measure_case_of({{dtype, tokens, rows, cols, false, true}}, ""));
   };

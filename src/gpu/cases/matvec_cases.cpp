@@ -137,6 +137,7 @@ void append_matvec_cases(std::vector<KernelCase>& cases) {
     add({dtype, 13, 1152, 1, false, 0, {{"lanes", 7}, {"groups", 5}, {"rows", 4}, {"split", 1}}}, " lanes=7");
     add({dtype, 13, 1152, 1, false, 0, {{"lanes", 64}, {"groups", 2}, {"rows", 2}, {"split", 16}}}, " lanes=64");
   }
+  for (int64_t cols : {5, 33, 320, 1154}) add({DType::kMXFP4, 19, cols}, "");
   auto measure = [&](DType dtype, int64_t rows, int64_t cols) {
     const MatvecCase c = {dtype, rows, cols};
     cases.push_back({"matvec", fmt::format("{} {}x{}", kernel_name(dtype), rows, cols), true,

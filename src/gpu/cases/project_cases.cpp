@@ -87,6 +87,7 @@ void append_project_cases(std::vector<KernelCase>& cases) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K}) {
     for (const int64_t cols : {36, 160, 1152}) add({dtype, 75, cols});
   }
+  add({DType::kMXFP4, 75, 160});
   for (const DType dtype : {DType::kQ4_K, DType::kQ6_K}) {
     add({dtype, 1536, 1152, true});
     add({dtype, 13824, 1152, true});

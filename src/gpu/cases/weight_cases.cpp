@@ -46,6 +46,7 @@ void fill_block(DType dtype, std::byte* block, CaseRandom& random) {
       put_half(block + 2, random_scale(random));
       break;
     case DType::kQ6_K: put_half(block + 208, random_scale(random)); break;
+    case DType::kMXFP4: block[0] = static_cast<std::byte>(116 + random.bits() % 8); break;
     default: break;
   }
 }

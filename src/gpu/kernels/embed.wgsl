@@ -2,7 +2,8 @@
 // tokens whose row lies in its part. One thread a quad of four weights: neighbours write neighbouring places.
 // use: index
 // use: bytes
-// use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k
+// use: mxfp4
+// use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k | mxfp4
 
 override threads: u32 = 64;
 

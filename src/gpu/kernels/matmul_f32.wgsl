@@ -5,9 +5,11 @@
 // memory once. A thread computes kThreadRows × kThreadTokens sums in registers.
 // Grid: x row tiles, y token tiles, z parts of the columns (whose sums matmul_sum.wgsl adds).
 // use: bytes
-// use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k
+// use: mxfp4
+// use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k | mxfp4
 // use: matmul_share = r4t4 | r8t4 | r8t8
 // use: matmul_f32_tile
+// use: matmul_tokens = all
 // use: matmul_out = plain
 
 struct Params {

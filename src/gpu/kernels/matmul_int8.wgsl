@@ -7,8 +7,10 @@
 // Grid: x row tiles, y token tiles, z parts of the columns (whose sums matmul_sum.wgsl adds).
 requires packed_4x8_integer_dot_product;
 // use: matmul_share = r4t4 | r4t8 | r8t4 | r8t8
-// use: matmul_int8 = q4_k | q6_k | q8_0
+// use: mxfp4
+// use: matmul_int8 = q4_k | q6_k | q8_0 | mxfp4
 // use: matmul_int8_tile
+// use: matmul_tokens = all
 // use: matmul_out = plain | glu
 
 struct Params {

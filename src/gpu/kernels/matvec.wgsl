@@ -6,7 +6,8 @@
 // end, so no subgroup is needed and the order of the sum is fixed.
 // use: index
 // use: bytes
-// use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k
+// use: mxfp4
+// use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k | mxfp4
 // use: matvec_x = float | int8
 // use: int_dots = none | q8_0 | q4_k | q6_k
 

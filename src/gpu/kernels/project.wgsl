@@ -1,12 +1,14 @@
 // y = W · x (+ bias) for one token: a decode projection that takes x as it is. See lib/project.wgsl.
 // use: index
 // use: bytes
-// use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k | q4_k_q6_k
+// use: mxfp4
+// use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k | q4_k_q6_k | mxfp4
 // use: x = float | int8 | int8_wide
 // use: int_dots = none | q8_0 | q4_k | q6_k | q4_k_q6_k
 // use: team_sum = plain | subgroup
 // use: project_out = plain
 // use: project
+// use: project_rows = dense
 
 struct Params {
   cols: u32,

@@ -5,12 +5,14 @@
 // use: state
 // use: splits
 // use: merge_partials
-// use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k | q4_k_q6_k
+// use: mxfp4
+// use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k | q4_k_q6_k | mxfp4
 // use: x = float | int8 | int8_wide
 // use: int_dots = none | q8_0 | q4_k | q6_k | q4_k_q6_k
 // use: team_sum = plain | subgroup
 // use: project_out = plain
 // use: project
+// use: project_rows = dense
 
 struct Params {
   cols: u32,  // heads · head_dim

@@ -3,12 +3,14 @@
 // cache); the first one also stores r for the next block. See lib/project.wgsl.
 // use: index
 // use: bytes
-// use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k | q4_k_q6_k
+// use: mxfp4
+// use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k | q4_k_q6_k | mxfp4
 // use: x = float | int8 | int8_wide
 // use: int_dots = none | q8_0 | q4_k | q6_k | q4_k_q6_k
 // use: team_sum = plain | subgroup
 // use: project_out = plain | int8
 // use: project
+// use: project_rows = dense
 // use: group_sum = plain | subgroup
 
 struct Params {

@@ -8,6 +8,7 @@
 // use: team_sum = plain | subgroup
 // use: project_out = plain
 // use: project
+// use: project_rows = dense
 
 struct Params {
   cols: u32,

@@ -52,8 +52,7 @@ fn x_quad(token: u32, at: u32) -> vec4<f32> {
 // Rows and tokens past the end are read from the last one: their sums are not stored.
 fn store(place: Place, piece: u32) {
   for (var i = place.lane; i < tile_rows; i += threads) {
-    let row = min(place.first_row + i, params.rows - 1u);
-    let v = raw_values(load_raw(row * params.stride, piece, params.pieces), piece);
+    let v = raw_values(load_raw(weight_row(place, i) * params.stride, piece, params.pieces), piece);
     w_tile[i] = v.a;
     w_tile[tile_rows + (i ^ 1u)] = v.b;
     w_tile[2u * tile_rows + (i ^ 2u)] = v.c;
@@ -66,8 +65,7 @@ fn store(place: Place, piece: u32) {
   for (var i = place.lane; i < tile_tokens * 8u; i += threads) {
     let token = i / 8u;
     let k = i % 8u;
-    x_tile[k * tile_tokens + (token ^ k)] =
-        x_quad(min(place.first_token + token, params.tokens - 1u), piece * 32u + k * 4u);
+    x_tile[k * tile_tokens + (token ^ k)] = x_quad(x_token(place, token), piece * 32u + k * 4u);
   }
 }
 

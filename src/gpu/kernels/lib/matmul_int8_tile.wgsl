@@ -64,17 +64,14 @@ struct Fetched {
 fn fetch_weight(place: Place, step: u32, unit: u32) -> Raw {
   let half = tile_rows / kMatrices;
   let tile_row = unit / 2u;
-  let row = min(place.first_row + tile_row % half, params.rows - 1u);
   let piece = min(step * 2u + unit % 2u, params.pieces - 1u);
-  return load_raw(tile_row >= half, row * params.stride, piece);
+  return load_raw(tile_row >= half, weight_row(place, tile_row % half) * params.stride, piece);
 }
 fn fetch_values(place: Place, step: u32, i: u32) -> vec4<u32> {
-  let token = min(place.first_token + i % tile_tokens, params.tokens - 1u);
-  return x[(step * 4u + i / tile_tokens) * params.tokens + token];
+  return x[(step * 4u + i / tile_tokens) * params.tokens + x_token(place, i % tile_tokens)];
 }
 fn fetch_scale(place: Place, step: u32, i: u32) -> vec2<f32> {
-  let token = min(place.first_token + i % tile_tokens, params.tokens - 1u);
-  return x_scales[(step * 2u + i / tile_tokens) * params.tokens + token];
+  return x_scales[(step * 2u + i / tile_tokens) * params.tokens + x_token(place, i % tile_tokens)];
 }
 
 fn fetch(place: Place, step: u32) -> Fetched {

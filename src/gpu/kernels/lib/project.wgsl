@@ -13,7 +13,6 @@ override groups: u32 = 1;   // teams of a workgroup
 override rows: u32 = 1;     // 1, 2 or 4 rows a team at a time
 override bands: u32 = 1;     // how many times
 override steps: u32 = 1;    // a band: ⌈pieces / (lanes · 4 / rows)⌉
-override glu: u32 = 0;      // 0: store; 1: gelu_tanh, 2: silu of row r times row r + half, stored as row r
 
 struct Four {
   a: Raw,
@@ -25,18 +24,6 @@ var<private> even: Four;
 var<private> odd: Four;
 var<private> result_scale: f32 = 1.0;  // of all sums, before the bias
 
-// Rows past the end read the last row again; nothing is stored for them. With an activation, W is gate over up and
-// their rows are gone through in turn, so that both sums of an output meet in one thread.
-fn row_at(row: u32) -> u32 {
-  let r = min(row, params.rows - 1u);
-  if (glu > 0u) {
-    return (r / 2u + (r & 1u) * (params.rows / 2u)) * params.stride;
-  }
-  if (r >= params.second_row) {
-    return params.second_at + (r - params.second_row) * params.second_stride;
-  }
-  return r * params.stride;
-}
 fn band_row(band: u32, first: u32, thread: u32) -> u32 {
   return first + (band * groups + thread / lanes) * rows;
 }
@@ -53,7 +40,7 @@ fn fetch_place(band: u32, step: u32, k: u32, first: u32, thread: u32) -> Raw {
     return Raw();
   }
   let piece = min(place_piece(step, k, thread), params.pieces - 1u);
-  return load_raw(row_at(band_row(band, first, thread) + k % rows), piece, params.pieces);
+  return load_place(band_row(band, first, thread) + k % rows, piece);
 }
 // turn: of all steps of all bands.
 fn fetch(turn: u32, first: u32, thread: u32) -> Four {
@@ -82,45 +69,15 @@ fn step_dots(four: Four, step: u32, thread: u32) -> vec4<f32> {
                    place_dot(four.c, step, 2u, thread), place_dot(four.d, step, 3u, thread));
 }
 
-fn activation(gate: f32) -> f32 {
-  if (glu == 1u) {
-    // tanh(z) = 1 − 2 / (exp(2z) + 1); the exponent is bounded where tanh is 1 anyway.
-    let z = 0.7978845608 * (gate + 0.044715 * gate * gate * gate);
-    return gate * (1.0 - 1.0 / (exp(min(2.0 * z, 80.0)) + 1.0));
-  }
-  return gate / (1.0 + exp(-gate));
-}
-
-// sums: of the places, this thread's share. Thread i of the team stores row i of the band.
-fn finish_band(band: u32, sums: vec4<f32>, first: u32, thread: u32) {
+// The sums of a team's rows, the same in each of its threads. sums: of the places, this thread's share.
+fn band_total(sums: vec4<f32>, thread: u32) -> vec4<f32> {
   var own = sums;
   if (rows == 1u) {
     own = vec4<f32>((sums.x + sums.y) + (sums.z + sums.w), 0.0, 0.0, 0.0);
   } else if (rows == 2u) {
     own = vec4<f32>(sums.xy + sums.zw, 0.0, 0.0);
   }
-  let total = team_sum(own, thread) * result_scale;
-  let lane = thread % lanes;
-  let row = band_row(band, first, thread);
-  if (glu > 0u) {
-    if (lane < rows / 2u && row + 2u * lane < params.rows) {
-      let pair = select(total.xy, total.zw, lane == 1u);
-      put_result(params.first_row + row / 2u + lane, activation(pair.x) * pair.y);
-    }
-    return;
-  }
-  if (lane < rows && row + lane < params.rows) {
-    let at = params.first_row + row + lane;
-    let pair = select(total.xy, total.zw, lane >= 2u);
-    var sum = select(pair.x, pair.y, (lane & 1u) == 1u);
-    if (params.bias == 1u) {
-      sum += bias[at];
-    }
-    if (params.softcap > 0.0) {
-      sum = params.softcap * tanh(clamp(sum / params.softcap, -20.0, 20.0));
-    }
-    put_result(at, sum);
-  }
+  return team_sum(own, thread) * result_scale;
 }
 
 // first: the workgroup's first row.

@@ -1,0 +1,22 @@
+// The steps of experts that stand alone: a block's, or a single token's that is looked into.
+#pragma once
+
+#include "gpu/expert_matmul.h"
+#include "gpu/gpu_context.h"
+
+namespace doppler::gpu {
+
+// What the products of experts of up to `tokens` tokens need besides their values: the grouping, and x as int8 where it
+// is so (kept apart from that of other products, which is narrower).
+struct ExpertMemory {
+  ExpertMemory(GpuContext& context, int tokens);
+
+  ExpertMap map;                   // none without experts
+  QuantizedActivations quantized;  // none where x stays in f32
+};
+
+// step is an ExpertMatMul; x, route and out as in the plan, for `tokens` tokens.
+void record_expert_step(Recording& recording, const GpuContext& context, const ExpertMemory& memory, const Step& step,
+                        int tokens, const Buffer& x, const Buffer& route, const Buffer& out);
+
+}  // namespace doppler::gpu

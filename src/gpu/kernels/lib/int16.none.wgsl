@@ -1,0 +1,1 @@
+// Float activations need no integers.

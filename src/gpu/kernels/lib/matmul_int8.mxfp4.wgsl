@@ -1,0 +1,26 @@
+// MXFP4 as bytes 0…24: weight = scale · (level − 12), see mxfp4.wgsl and weight_layout.h. row: number of the row's first
+// vec4<u32>.
+struct Raw {
+  q: vec4<u32>,
+  scale: f32,
+}
+
+fn load_raw(second: bool, row: u32, piece: u32) -> Raw {
+  let sixteen = weight_quad(second, row + params.pieces + piece / 16u);
+  let four = sixteen[(piece / 4u) & 3u];
+  return Raw(weight_quad(second, row + piece), level_scale((four >> ((piece & 3u) * 8u)) & 255u));
+}
+fn raw_low(raw: Raw) -> vec4<u32> {
+  return low_levels(raw.q);
+}
+fn raw_high(raw: Raw) -> vec4<u32> {
+  return high_levels(raw.q);
+}
+// (scale, −12 · scale)
+fn raw_factors(raw: Raw, piece: u32) -> vec2<f32> {
+  return vec2<f32>(raw.scale, -f32(kLevelZero) * raw.scale);
+}
+
+fn add_products(sums: vec4<f32>, r: Rows, x: Token) -> vec4<f32> {
+  return fma(r.s * x.s.x, sums_all(r, x), fma(r.t, vec4<f32>(x.s.y), sums));
+}

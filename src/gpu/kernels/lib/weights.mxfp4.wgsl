@@ -1,0 +1,27 @@
+// Rows of MXFP4: weight = scale · (level − 12). See weight_layout.h and mxfp4.wgsl, which a kernel uses before this. row:
+// number of the row's first vec4<u32>; piece: of `pieces` in the row.
+struct Raw {
+  q: vec4<u32>,
+  scale: f32,
+}
+
+fn load_raw(row: u32, piece: u32, pieces: u32) -> Raw {
+  let pair = w2[(row + pieces) * 2u + piece / 8u];
+  let four = select(pair.x, pair.y, (piece & 4u) == 4u);
+  return Raw(w4[row + piece], level_scale((four >> ((piece & 3u) * 8u)) & 255u));
+}
+fn quants(q: vec4<u32>) -> Piece {
+  let low = low_levels(q);
+  let high = high_levels(q);
+  let zero = vec4<f32>(f32(kLevelZero));
+  return Piece(unsigned_bytes(low.x) - zero, unsigned_bytes(low.y) - zero, unsigned_bytes(low.z) - zero,
+               unsigned_bytes(low.w) - zero, unsigned_bytes(high.x) - zero, unsigned_bytes(high.y) - zero,
+               unsigned_bytes(high.z) - zero, unsigned_bytes(high.w) - zero);
+}
+fn raw_dot(raw: Raw, piece: u32, x: Piece, x_low: f32, x_high: f32) -> f32 {
+  let q = quants(raw.q);
+  return raw.scale * (dot_low(q, x) + dot_high(q, x));
+}
+fn raw_values(raw: Raw, piece: u32) -> Piece {
+  return scale_piece(quants(raw.q), raw.scale, raw.scale);
+}
