@@ -210,14 +210,14 @@ Text parse(const fs::path& path, const std::string& shown) {
   if (text.find(")wgsl\"") != std::string::npos) die(1, "the text )wgsl\" cannot be embedded");
   const std::string code = without_comments(text);
 
-  std::istringstream lines(text), code_lines(code);
-  for (std::string line, bare; std::getline(lines, line) && std::getline(code_lines, bare);) {
+  std::istringstream code_lines(code);
+  for (std::string bare; std::getline(code_lines, bare);) {
     bare = trim(bare);
     if (bare.rfind("enable ", 0) == 0 || bare.rfind("requires ", 0) == 0 || bare.rfind("diagnostic", 0) == 0) {
       out.directives += bare + "\n";
       out.body += "\n";
     } else {
-      out.body += line + "\n";
+      out.body += bare + "\n";  // comments and indents stay at home; lines keep their numbers
     }
   }
 

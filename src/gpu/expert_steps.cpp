@@ -42,7 +42,7 @@ ExpertMemory::ExpertMemory(GpuContext& context, int tokens) {
 }
 
 void record_expert_step(Recording& recording, const GpuContext& context, const ExpertMemory& memory, const Step& step,
-                        int tokens, const Buffer& x, const Buffer& route, const Buffer& out) {
+                        int tokens, const Buffer& x, const Buffer& route, const Buffer& out, MappedRoute* mapped) {
   const ExpertMatmulShape shape = shape_of(context, step, tokens);
   const Weight& weight = context.weights.matrix(step.weights[0].slot);
   const BoundBuffer bias =
@@ -53,7 +53,10 @@ void record_expert_step(Recording& recording, const GpuContext& context, const E
     record_quantize_activations(recording, step.name, x, shape.x_rows(), shape.cols, memory.quantized);
     input.quantized = memory.quantized;
   }
-  record_expert_map(recording, step.name, shape, choice.tile_tokens, route, memory.map);
+  const MappedRoute wanted{step.inputs[1], choice.tile_tokens};
+  if (!mapped || *mapped != wanted)
+    record_expert_map(recording, step.name, shape, choice.tile_tokens, route, memory.map);
+  if (mapped) *mapped = wanted;
   record_expert_matmul(recording, step.name, choice, shape, weight, input, memory.map, bias, out);
 }
 

@@ -15,8 +15,17 @@ struct ExpertMemory {
   QuantizedActivations quantized;  // none where x stays in f32
 };
 
-// step is an ExpertMatMul; x, route and out as in the plan, for `tokens` tokens.
+// What the memory's map holds at a point of a recording.
+struct MappedRoute {
+  int value = -1;  // the route's, in the plan
+  uint32_t tile_tokens = 0;
+  bool operator==(const MappedRoute&) const = default;
+};
+
+// step is an ExpertMatMul; x, route and out as in the plan, for `tokens` tokens. Products of one
+// route share its map where `mapped` is kept from one to the next.
 void record_expert_step(Recording& recording, const GpuContext& context, const ExpertMemory& memory, const Step& step,
-                        int tokens, const Buffer& x, const Buffer& route, const Buffer& out);
+                        int tokens, const Buffer& x, const Buffer& route, const Buffer& out,
+                        MappedRoute* mapped = nullptr);
 
 }  // namespace doppler::gpu

@@ -21,9 +21,15 @@ bool takes_int16(const Capabilities& capabilities, const ExpertsShape& shape) {
 }
 
 Tiles up_tiles(const Capabilities& capabilities, const ExpertsShape& shape) {
-  return takes_int16(capabilities, shape)
-             ? piece_tiles(capabilities, shape.hidden)
-             : project_tiles(capabilities, uint64_t{shape.k} * 2 * shape.ffn, shape.hidden, true);
+  const uint64_t rows = 2 * shape.ffn;
+  if (!takes_int16(capabilities, shape)) return project_tiles(capabilities, shape.k * rows, shape.hidden, true);
+  Tiles tiles = piece_tiles(capabilities, shape.hidden);
+  const uint64_t bands = tiles.bands;
+  // A workgroup has to choose and to make its x before it can begin: one round of them is enough.
+  while (shape.k * div_up(rows, tiles.rows_per_workgroup()) > kMultiprocessors && tiles.rows_per_workgroup() < rows) {
+    tiles.bands += bands;
+  }
+  return tiles;
 }
 
 uint64_t down_cols(const ExpertsShape& shape) { return shape.k * pieces_of(shape.ffn) * kPiece; }

@@ -27,7 +27,7 @@ struct BindingInfo {
 struct SourceText {
   const char* file;                        // "kernels/norm.wgsl"
   const char* directives;                  // its enable, requires and diagnostic lines, which must stand first
-  const char* body;                        // the rest, line for line (directives leave empty lines)
+  const char* body;                        // the rest, line for line, without comments (directives leave empty lines)
   std::span<const char* const> overrides;  // names of its override constants
 };
 

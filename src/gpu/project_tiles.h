@@ -7,6 +7,9 @@
 
 namespace doppler::gpu {
 
+// Of a large GPU: so many workgroups keep all of it busy. A few more than that take twice the time.
+inline constexpr uint64_t kMultiprocessors = 132;
+
 struct Tiles {
   uint64_t lanes, groups, rows, bands, steps;
 

@@ -207,7 +207,7 @@ void StepProgram::record(const Route& op, const Step& step) {
 
 void StepProgram::record(const ExpertMatMul&, const Step& step) {
   record_expert_step(recording_, c_, memory_->experts, step, tokens_, value(step.inputs[0]), value(step.inputs[1]),
-                     value(step.output));
+                     value(step.output), &mapped_);
 }
 
 void StepProgram::record(const Combine& op, const Step& step) {

@@ -66,8 +66,9 @@ class StepProgram {
   std::map<int, Buffer> own_;           // values of steps that run for some tokens only
   std::map<int, const Step*> rotated_;  // by value: the rope step whose work the attention step does
   int last_row_of_ = -1;                // the value whose last row was taken
-  int quantized_value_ = -1;            // the value that memory_->quantized holds
-  std::map<int, Buffer> taps_;          // by value
+  MappedRoute mapped_;
+  int quantized_value_ = -1;    // the value that memory_->quantized holds
+  std::map<int, Buffer> taps_;  // by value
 };
 
 }  // namespace doppler::gpu

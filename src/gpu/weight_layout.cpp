@@ -83,8 +83,15 @@ void pack_q6_k(const uint8_t* row, uint8_t* out, size_t cols) {
 void pack_mxfp4(const uint8_t* row, uint8_t* out, size_t cols) {
   const size_t pieces = pieces_of(cols);
   for (size_t p = 0; p < pieces; ++p) {
-    std::memcpy(out + p * 16, row + p * 17 + 1, 16);
-    out[pieces * 16 + p] = row[p * 17];
+    const uint8_t* block = row + p * 17;
+    for (size_t half = 0; half < 16; half += 8) {
+      uint64_t codes = 0;
+      std::memcpy(&codes, block + 1 + half, 8);
+      const uint64_t sized = (codes | codes >> 1 | codes >> 2) & 0x1111111111111111u;  // nibbles that are not ±0
+      codes &= ~(~sized << 3 & 0x8888888888888888u);
+      std::memcpy(out + p * 16 + half, &codes, 8);
+    }
+    out[pieces * 16 + p] = block[0];
   }
 }
 

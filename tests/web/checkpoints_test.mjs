@@ -5,7 +5,7 @@ import {readFileSync} from 'node:fs';
 import {join} from 'node:path';
 import {cleanUp, convert, native, openBrowser, plainPage, root, scratchFolder, startServer, tryLoad} from './support.mjs';
 
-const checkpoints = ['gemma3-a', 'gemma3-b', 'gemma2-a', 'llama-a', 'qwen3-a'];
+const checkpoints = ['gemma3-a', 'gemma3-b', 'gemma2-a', 'llama-a', 'qwen3-a', 'gptoss-a'];
 const tokens = 5;
 let server, page;
 

@@ -7,7 +7,6 @@ struct X {
   low_low: vec4<u32>,
   low_high: vec4<u32>,
   scale: f32,
-  offset: i32,           // 12 · Σ of the integers: what levels are too high by (mxfp4.wgsl)
 }
 
 const kSixteenMost = 32512.0;  // 127 · 256: both bytes stay within int8
@@ -20,10 +19,6 @@ fn sixteen(v: vec4<f32>) -> Sixteen {
   let q = vec4<i32>(round(v));
   let high = (q + 128) >> vec4<u32>(8u);
   return Sixteen(pack4xI8(high), pack4xI8(q - high * 256));
-}
-fn bytes_sum(v: vec4<u32>) -> i32 {
-  let ones = 0x01010101u;
-  return (dot4I8Packed(v.x, ones) + dot4I8Packed(v.y, ones)) + (dot4I8Packed(v.z, ones) + dot4I8Packed(v.w, ones));
 }
 fn sixteen_bits(v: array<vec4<f32>, 8>) -> X {
   let most = max(max(max(abs(v[0]), abs(v[1])), max(abs(v[2]), abs(v[3]))),
@@ -43,8 +38,7 @@ fn sixteen_bits(v: array<vec4<f32>, 8>) -> X {
   let high_high = vec4<u32>(e.high, f.high, g.high, h.high);
   let low_low = vec4<u32>(a.low, b.low, c.low, d.low);
   let low_high = vec4<u32>(e.low, f.low, g.low, h.low);
-  let sum = 256 * (bytes_sum(high_low) + bytes_sum(high_high)) + bytes_sum(low_low) + bytes_sum(low_high);
-  return X(high_low, high_high, low_low, low_high, peak / kSixteenMost, kLevelZero * sum);
+  return X(high_low, high_high, low_low, low_high, peak / kSixteenMost);
 }
 
 fn bytes_dot(w: vec4<u32>, v: vec4<u32>) -> i32 {
@@ -52,9 +46,8 @@ fn bytes_dot(w: vec4<u32>, v: vec4<u32>) -> i32 {
 }
 // The sum is exact: at most 32 · 12 · 32512, which a float holds, too.
 fn raw_int16_dot(raw: Raw, x: X) -> f32 {
-  let first = low_levels(raw.q);
-  let last = high_levels(raw.q);
-  let high = bytes_dot(first, x.high_low) + bytes_dot(last, x.high_high);
-  let low = bytes_dot(first, x.low_low) + bytes_dot(last, x.low_high);
-  return raw.scale * x.scale * f32(256 * high + low - x.offset);
+  let v = levels(raw.q);
+  let high = bytes_dot(v.low, x.high_low) + bytes_dot(v.high, x.high_high);
+  let low = bytes_dot(v.low, x.low_low) + bytes_dot(v.high, x.low_high);
+  return raw.scale * x.scale * f32(256 * high + low);
 }

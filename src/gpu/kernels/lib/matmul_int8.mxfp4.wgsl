@@ -1,4 +1,4 @@
-// MXFP4 as bytes 0…24: weight = scale · (level − 12), see mxfp4.wgsl and weight_layout.h. row: number of the row's first
+// MXFP4 as signed bytes: weight = scale · level, see mxfp4.wgsl and weight_layout.h. row: number of the row's first
 // vec4<u32>.
 struct Raw {
   q: vec4<u32>,
@@ -11,16 +11,16 @@ fn load_raw(second: bool, row: u32, piece: u32) -> Raw {
   return Raw(weight_quad(second, row + piece), level_scale((four >> ((piece & 3u) * 8u)) & 255u));
 }
 fn raw_low(raw: Raw) -> vec4<u32> {
-  return low_levels(raw.q);
+  return levels(raw.q).low;
 }
 fn raw_high(raw: Raw) -> vec4<u32> {
-  return high_levels(raw.q);
+  return levels(raw.q).high;
 }
-// (scale, −12 · scale)
+// (scale, unused)
 fn raw_factors(raw: Raw, piece: u32) -> vec2<f32> {
-  return vec2<f32>(raw.scale, -f32(kLevelZero) * raw.scale);
+  return vec2<f32>(raw.scale, 0.0);
 }
 
 fn add_products(sums: vec4<f32>, r: Rows, x: Token) -> vec4<f32> {
-  return fma(r.s * x.s.x, sums_all(r, x), fma(r.t, vec4<f32>(x.s.y), sums));
+  return fma(r.s * x.s.x, sums_all(r, x), sums);
 }

@@ -1,20 +1,24 @@
-// Four e2m1 codes, one a byte, as 12 + twice their value, one a byte: twice the values 0, .5, 1, 1.5, 2, 3, 4, 6 are the
-// integers 0, 1, 2, 3, 4, 6, 8, 12, and with 12 added no byte is negative, so that bytes do not carry into each other.
-const kLevelZero = 12;
+// Codes of e2m1, two a byte as they lie in memory, as twice their values: the integers 0, ±1, ±2, ±3, ±4, ±6, ±8, ±12. All
+// eight codes of a word are worked out at once, a nibble each; there is no −0 among them (weight_layout.h).
+struct Levels {
+  low: vec4<u32>,   // of the low nibbles, as signed bytes
+  high: vec4<u32>,  // of the high ones
+}
 
-fn levels(codes: vec4<u32>) -> vec4<u32> {
-  let ones = vec4<u32>(0x01010101u);
-  let upper = (codes >> vec4<u32>(2u)) & ones;  // 4 … 7 lie further apart: they stand for 4, 6, 8, 12
-  let twice = codes & (codes >> vec4<u32>(1u)) & upper;
-  let size = (codes & vec4<u32>(0x07070707u)) + (codes & (upper * 3u)) + (twice << vec4<u32>(1u));
-  let minus = ((codes >> vec4<u32>(3u)) & ones) * 15u;
-  return vec4<u32>(0x0c0c0c0cu) + size - ((size & minus) << vec4<u32>(1u));
-}
-fn low_levels(q: vec4<u32>) -> vec4<u32> {
-  return levels(q & vec4<u32>(0x0f0f0f0fu));
-}
-fn high_levels(q: vec4<u32>) -> vec4<u32> {
-  return levels((q >> vec4<u32>(4u)) & vec4<u32>(0x0f0f0f0fu));
+fn levels(q: vec4<u32>) -> Levels {
+  let ones = vec4<u32>(0x11111111u);
+  let by_one = q >> vec4<u32>(1u);
+  let by_two = q >> vec4<u32>(2u);
+  // 4 … 7 stand for 4, 6, 8, 12: their low two bits count twice, and both together two more.
+  let first = q & by_two & ones;
+  let second = q & by_one & vec4<u32>(0x22222222u);
+  let size = (q & vec4<u32>(0x77777777u)) + first + second + ((first & by_one) << vec4<u32>(1u));
+  let minus = (q >> vec4<u32>(3u)) & ones;
+  let fill = minus * 15u;
+  let value = (size ^ fill) + minus;  // modulo 16
+  let nibbles = vec4<u32>(0x0f0f0f0fu);
+  return Levels((value & nibbles) | ((fill << vec4<u32>(4u)) & ~nibbles),
+                ((value >> vec4<u32>(4u)) & nibbles) | (fill & ~nibbles));
 }
 // 2^(e − 128): half the e8m0 scale 2^(e − 127), because the levels are doubled. Below 2^-126 it is zero.
 fn level_scale(e: u32) -> f32 {

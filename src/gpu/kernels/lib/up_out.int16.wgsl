@@ -1,5 +1,5 @@
 // Results of an expert's gate and up as 16-bit integers (int16.mxfp4.wgsl), ready for the down projection
-// (x.stored16.wgsl): twenty words a piece of 32: the high bytes, the low bytes, the scale, 12 · Σ, two unused. A workgroup
+// (x.stored16.wgsl): twenty words a piece of 32: the high bytes, the low bytes, the scale, three unused. A workgroup
 // makes whole pieces: groups · rows · bands is a multiple of 64, an expert's results of 32.
 var<workgroup> results: array<f32, groups * rows * bands / 2u>;
 
@@ -26,5 +26,4 @@ fn finish_results(first: u32, thread: u32) {
     y[to + 12u + i] = v.low_high[i];
   }
   y[to + 16u] = bitcast<u32>(v.scale);
-  y[to + 17u] = bitcast<u32>(v.offset);
 }

@@ -1,4 +1,4 @@
-// Rows of MXFP4: weight = scale · (level − 12). See weight_layout.h and mxfp4.wgsl, which a kernel uses before this. row:
+// Rows of MXFP4: weight = scale · level. See weight_layout.h and mxfp4.wgsl, which a kernel uses before this. row:
 // number of the row's first vec4<u32>; piece: of `pieces` in the row.
 struct Raw {
   q: vec4<u32>,
@@ -11,12 +11,9 @@ fn load_raw(row: u32, piece: u32, pieces: u32) -> Raw {
   return Raw(w4[row + piece], level_scale((four >> ((piece & 3u) * 8u)) & 255u));
 }
 fn quants(q: vec4<u32>) -> Piece {
-  let low = low_levels(q);
-  let high = high_levels(q);
-  let zero = vec4<f32>(f32(kLevelZero));
-  return Piece(unsigned_bytes(low.x) - zero, unsigned_bytes(low.y) - zero, unsigned_bytes(low.z) - zero,
-               unsigned_bytes(low.w) - zero, unsigned_bytes(high.x) - zero, unsigned_bytes(high.y) - zero,
-               unsigned_bytes(high.z) - zero, unsigned_bytes(high.w) - zero);
+  let v = levels(q);
+  return Piece(signed_bytes(v.low.x), signed_bytes(v.low.y), signed_bytes(v.low.z), signed_bytes(v.low.w),
+               signed_bytes(v.high.x), signed_bytes(v.high.y), signed_bytes(v.high.z), signed_bytes(v.high.w));
 }
 fn raw_dot(raw: Raw, piece: u32, x: Piece, x_low: f32, x_high: f32) -> f32 {
   let q = quants(raw.q);

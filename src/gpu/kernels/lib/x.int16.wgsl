@@ -4,7 +4,7 @@ requires packed_4x8_integer_dot_product;
 // signed bytes, 256 · high + low: two integer dot products where int8 takes one, but the error of an element is at most
 // max|piece| / 65024. For weights of 4 bits and coarse scales, whose rows are worth more than int8.
 override most_pieces: u32 = 64;
-// [eight][piece]: the quads of a piece as they came, then 32 high bytes, 32 low bytes, and (scale, offset_of_levels).
+// [eight][piece]: the quads of a piece as they came, then 32 high bytes, 32 low bytes, and the scale.
 var<workgroup> x_quads: array<vec4<u32>, 8u * most_pieces>;
 
 // Elements 4·quad … 4·quad + 3; all quads of all pieces must be put, zeros past the end.
@@ -25,15 +25,14 @@ fn finish_x(thread: u32) {
     x_quads[most_pieces + p] = piece.high_high;
     x_quads[2u * most_pieces + p] = piece.low_low;
     x_quads[3u * most_pieces + p] = piece.low_high;
-    x_quads[4u * most_pieces + p] = vec4<u32>(bitcast<u32>(piece.scale), bitcast<u32>(piece.offset), 0u, 0u);
+    x_quads[4u * most_pieces + p] = vec4<u32>(bitcast<u32>(piece.scale), 0u, 0u, 0u);
   }
   workgroupBarrier();
 }
 
 fn x_piece(p: u32) -> X {
-  let rest = x_quads[4u * most_pieces + p];
   return X(x_quads[p], x_quads[most_pieces + p], x_quads[2u * most_pieces + p], x_quads[3u * most_pieces + p],
-           bitcast<f32>(rest.x), bitcast<i32>(rest.y));
+           bitcast<f32>(x_quads[4u * most_pieces + p].x));
 }
 fn x_dot(raw: Raw, piece: u32, x: X) -> f32 {
   return raw_int16_dot(raw, x);

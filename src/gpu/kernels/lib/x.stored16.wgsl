@@ -3,9 +3,8 @@
 override most_pieces: u32 = 64;
 
 fn x_piece(p: u32) -> X {
-  let rest = x[p * 5u + 4u];
-  return X(x[p * 5u], x[p * 5u + 1u], x[p * 5u + 2u], x[p * 5u + 3u], bitcast<f32>(rest.x) * slot_weight(p),
-           bitcast<i32>(rest.y));
+  return X(x[p * 5u], x[p * 5u + 1u], x[p * 5u + 2u], x[p * 5u + 3u],
+           bitcast<f32>(x[p * 5u + 4u].x) * slot_weight(p));
 }
 fn x_dot(raw: Raw, piece: u32, x: X) -> f32 {
   return raw_int16_dot(raw, x);
