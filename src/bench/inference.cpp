@@ -188,10 +188,10 @@ class Subject {
   std::vector<double> decode(int32_t token, int count, std::vector<int32_t>* text) {
     std::vector<double> times;
     while (static_cast<int>(times.size()) < count) {
-      const int wanted = std::min(pace_.batch(), count - static_cast<int>(times.size()));
+      const int left = count - static_cast<int>(times.size()), wanted = std::min(pace_.batch(), left);
       const auto start = Clock::now();
       if (text) text->push_back(token);
-      std::vector<int32_t> chosen = executor_->decode(token, wanted, {}, 0);
+      std::vector<int32_t> chosen = executor_->decode(token, wanted, {}, 0, left > wanted);
       if (chosen.empty()) chosen.push_back(argmax(executor_->forward(std::span(&token, 1), Logits::kLast)));
       token = chosen.back();
       const double took = ms_since(start);

@@ -71,7 +71,7 @@ int32_t Session::next(int32_t token, int wanted, const GenerateOptions& options,
   if (ahead_.empty()) {
     const auto start = Clock::now();
     const std::vector<int32_t> chosen =
-        executor_->decode(token, std::min(wanted, pace.batch()), options.sampling, draw);
+        executor_->decode(token, std::min(wanted, pace.batch()), options.sampling, draw, wanted > pace.batch());
     pace.took(static_cast<int>(chosen.size()), ms_since(start));
     ahead_.assign(chosen.begin(), chosen.end());
     if (tracing(Trace::kPerf) && !chosen.empty()) {

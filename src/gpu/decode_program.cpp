@@ -91,7 +91,7 @@ DecodeProgram::DecodeProgram(GpuContext& context, const Sampling& sampling, cons
   }
   if (between > 0) between_ = device.create_buffer("experts' gate and up", between);
   const uint32_t vocab = static_cast<uint32_t>(config.vocab);
-  out_tokens_ = device.create_buffer("chosen tokens", kMostDecodeBatch * 4);
+  out_tokens_ = device.create_buffer("chosen tokens", kKeptTokens * 4);
   seen_ = device.create_buffer("seen tokens", div_up(vocab, 32) * 4);
   pairs_ = device.create_buffer("argmax pairs", argmax_pairs(vocab) * 8ull);
   if (sampling_.temperature > 0) {

@@ -13,6 +13,8 @@ namespace doppler::gpu {
 
 class DecodeProgram {
  public:
+  static constexpr int kKeptTokens = 4096;  // that can be chosen before the state's count goes back to zero
+
   // Can this device run the fused kernels with this model's shapes, and choose by `sampling` itself? A repetition
   // penalty looks at the whole text, which the host has.
   static bool possible(const GpuContext& context, const Sampling& sampling);
@@ -22,7 +24,7 @@ class DecodeProgram {
 
   Recording& recording() { return recording_; }
   const Sampling& sampling() const { return sampling_; }
-  const Buffer& out_tokens() const { return out_tokens_; }
+  const Buffer& out_tokens() const { return out_tokens_; }  // kKeptTokens of them
   const DecodeTaps& taps() const { return taps_; }
 
  private:

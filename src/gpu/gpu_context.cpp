@@ -16,8 +16,9 @@ GpuContext::GpuContext(Device& device_, const ModelConfig& config_, const Plan& 
   for (const Step& s : plan.steps) {
     const auto* op = std::get_if<Attention>(&s.op);
     if (!op) continue;
-    // Behind a window there is room for a block, or for the tokens of a decode that may be taken back.
-    LayerCache cache{shape_of(*op, context, std::max(block, kMostDecodeBatch)), {}};
+    // Behind a window there is room for a block, or for the tokens of a decode that may be taken back, one begun ahead
+    // among them.
+    LayerCache cache{shape_of(*op, context, std::max(block, kMostDecodeBatch + 1)), {}};
     check_attention_shape(cache.shape, s.name);
     cache.buffer = device.create_buffer(s.name + " cache", kv_bytes(cache.shape));
     caches.push_back(std::move(cache));

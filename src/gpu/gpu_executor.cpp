@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "base/error.h"
 #include "gpu/decode_program.h"
@@ -15,7 +16,8 @@ using namespace gpu;
 constexpr int kBlock = 512;                        // tokens of a prefill block
 constexpr uint64_t kAllLogitsBytes = 64ull << 20;  // logits of every token of a block, at most
 constexpr int kProfiledTokens = 16;
-constexpr size_t kMostPrograms = 8;  // recordings of block sizes kept
+constexpr int kBatchWorthGoingOn = 4;  // a slower device would lose more by a token that nobody wants than it gains
+constexpr size_t kMostPrograms = 8;    // recordings of block sizes kept
 
 // "matvec reduce=subgroup threads=256", by step.
 std::map<std::string, std::string> kernels_by_step(const Recording& recording) {
@@ -73,21 +75,32 @@ class GpuExecutor : public Executor {
     return logits_;
   }
 
-  std::vector<int32_t> decode(int32_t token, int count, const Sampling& sampling, uint64_t draw) override {
+  std::vector<int32_t> decode(int32_t token, int count, const Sampling& sampling, uint64_t draw, bool more) override {
     count = std::min({count, kMostDecodeBatch, c_.context - position_});
     if (count < 1 || !DecodeProgram::possible(c_, sampling)) return {};
     if (tap_) return decode_tapped(token, count, sampling, draw);
     check_tokens(c_.config, std::span(&token, 1), position_, c_.context);
     prepare_decode(sampling);
-    set_state(token, static_cast<uint32_t>(draw));
+    const bool begun = begun_ && begun_->position == position_ && begun_->token == token && begun_->draw == draw;
+    if (!begun) set_state(token, static_cast<uint32_t>(draw));
+    begun_.reset();
     // The GPU is at the first token while the others are encoded.
-    for (int done = 0; done < count;) {
+    for (int done = begun ? 1 : 0; done < count;) {
       const int now = std::min(std::max(1, done), count - done);
       device_.submit(decode_->recording(), now);
       done += now;
     }
+    ask_for_chosen(count);
     position_ += count;
-    return gpu::read<int32_t>(device_, decode_->out_tokens(), static_cast<size_t>(count));
+    produced_ += count;
+    // And at the next one while these are read and looked at.
+    const bool go_on = more && count >= kBatchWorthGoingOn && position_ < c_.context &&
+                       produced_ + 1 + kMostDecodeBatch <= DecodeProgram::kKeptTokens;
+    if (go_on) device_.submit(decode_->recording());
+    std::vector<int32_t> chosen(static_cast<size_t>(count));
+    device_.end_read(chosen_, std::as_writable_bytes(std::span(chosen)));
+    if (go_on) begun_ = Begun{position_, chosen.back(), draw + static_cast<uint64_t>(count)};
+    return chosen;
   }
 
   // The same, with the values of tapped steps kept on the GPU for every token and read after the submit.
@@ -145,13 +158,25 @@ class GpuExecutor : public Executor {
 
   void prepare_decode(const Sampling& sampling) {
     if (decode_ && same(decode_->sampling(), sampling)) return;
+    begun_.reset();
     decode_.reset();
     decode_ = std::make_unique<DecodeProgram>(c_, sampling);
+  }
+
+  void ask_for_chosen(int count) {
+    if (!chosen_) chosen_ = device_.create_buffer("chosen tokens, read", kMostDecodeBatch * 4, BufferUse::kReadback);
+    Recording copy(device_, "chosen tokens");
+    copy.copy("choose", decode_->out_tokens(), static_cast<uint64_t>(produced_) * 4, chosen_, 0,
+              static_cast<uint64_t>(count) * 4);
+    device_.submit(copy);
+    device_.begin_read(chosen_);
   }
 
   void set_state(int32_t token, uint32_t draw) {
     const DecodeState state{static_cast<uint32_t>(position_), static_cast<uint32_t>(token), draw, 0};
     device_.write(c_.state, 0, std::as_bytes(std::span(&state, 1)));
+    produced_ = 0;
+    begun_.reset();
   }
 
   StepProgram& program(int tokens, int logit_rows) {
@@ -211,6 +236,15 @@ class GpuExecutor : public Executor {
   std::shared_ptr<ActivationBuffers> memory_;
   std::map<std::pair<int, int>, std::unique_ptr<StepProgram>> programs_;  // by tokens and logit rows
   std::unique_ptr<DecodeProgram> decode_;
+  // The token after the last decode's, which the GPU has begun with.
+  struct Begun {
+    int position;
+    int32_t token;
+    uint64_t draw;
+  };
+  std::optional<Begun> begun_;
+  int produced_ = 0;  // tokens in out_tokens that the host knows of
+  Buffer chosen_;
   std::vector<float> logits_;
   Tap tap_;
   TapSteps tapped_;

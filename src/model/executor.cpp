@@ -21,7 +21,7 @@ void check_tokens(const ModelConfig& config, std::span<const int32_t> tokens, in
   }
 }
 
-std::vector<int32_t> Executor::decode(int32_t, int, const Sampling&, uint64_t) { return {}; }
+std::vector<int32_t> Executor::decode(int32_t, int, const Sampling&, uint64_t, bool) { return {}; }
 
 DecodeProfile Executor::profile(int32_t) { return {}; }
 

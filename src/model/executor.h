@@ -67,8 +67,10 @@ class Executor {
 
   // Runs `token`, chooses the next, runs that, … on the device, and returns the tokens chosen: at most `count`, fewer
   // where the context ends. The n-th choice is draw number draw + n. Empty where this backend cannot choose by itself;
-  // then the caller samples from forward().
-  virtual std::vector<int32_t> decode(int32_t token, int count, const Sampling& sampling, uint64_t draw);
+  // then the caller samples from forward(). `more`: the caller means to go on from the last of them, so that a device
+  // may begin with that while the caller looks at these.
+  virtual std::vector<int32_t> decode(int32_t token, int count, const Sampling& sampling, uint64_t draw,
+                                      bool more = false);
 
   // Runs `token` a few times over, and the context goes on by one. Empty where the backend has no such clock.
   virtual DecodeProfile profile(int32_t token);

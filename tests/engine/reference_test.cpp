@@ -110,7 +110,8 @@ TEST_P(Checkpoint, ABackendsOwnChoicesAreTheHosts) {
   const std::vector<int32_t> prompt = reference.ids("prompt_ids");
   int32_t one = argmax(alone->forward(prompt, Logits::kLast)), many = argmax(batched->forward(prompt, Logits::kLast));
   ASSERT_EQ(one, many);
-  std::vector<int32_t> chosen = batched->decode(many, 5, {}, 0);
+  uint64_t draw = 0;
+  std::vector<int32_t> chosen = batched->decode(many, 5, {}, draw, true);
   if (chosen.empty()) GTEST_SKIP() << "this backend leaves the choice to the host";
   for (int round = 0; round < 3; ++round) {
     for (const int32_t token : chosen) {
@@ -119,8 +120,12 @@ TEST_P(Checkpoint, ABackendsOwnChoicesAreTheHosts) {
     }
     EXPECT_EQ(batched->position(), alone->position());
     many = chosen.back();
-    chosen = batched->decode(many, 5, {}, 0);
+    draw += 5;
+    chosen = batched->decode(many, 5, {}, draw, true);
   }
+  // Some are taken back although the next one was begun already.
+  batched->rewind(batched->position() - 3);
+  EXPECT_EQ(batched->decode(chosen[1], 3, {}, draw + 2), std::vector(chosen.begin() + 2, chosen.end()));
 }
 
 TEST(ManyTokens, ManyASubmitAreTheSameAsOne) {
@@ -139,11 +144,11 @@ TEST(ManyTokens, ManyASubmitAreTheSameAsOne) {
   const bool slow = !std::getenv("DOPPLER_TEST_MODELS") && gpu::list_adapters()[0].type == "software";
   const size_t count = slow ? 24 : 300;
   std::vector<int32_t> first;
-  for (const int batch : {1, 8}) {
+  for (const auto& [batch, more] : {std::pair(1, false), std::pair(8, false), std::pair(8, true)}) {
     const auto runner = make_executor(model, "webgpu", {.context = 400, .checked = true});
     std::vector<int32_t> ids = {argmax(runner->forward(prompt, Logits::kLast))};
     while (ids.size() < count) {
-      const std::vector<int32_t> chosen = runner->decode(ids.back(), batch, {}, ids.size());
+      const std::vector<int32_t> chosen = runner->decode(ids.back(), batch, {}, ids.size(), more);
       ASSERT_FALSE(chosen.empty());
       ids.insert(ids.end(), chosen.begin(), chosen.end());
     }
@@ -156,7 +161,7 @@ TEST(ManyTokens, ManyASubmitAreTheSameAsOne) {
 constexpr double kRefBound = 1e-4, kFastBound = 1e-3;
 // A GPU takes other kernels for one token than for many: their sums, added up in another order, fall to one side or the
 // other when keys and values are rounded for the cache.
-constexpr double kGpuBlock = 1e-4;
+constexpr double kGpuBlock = 2e-4;
 INSTANTIATE_TEST_SUITE_P(Ref, Checkpoint,
                          ::testing::Values(Case{"gemma3-a", "ref", kRefBound}, Case{"gemma3-b", "ref", kRefBound},
                                            Case{"gemma2-a", "ref", kRefBound}, Case{"llama-a", "ref", kRefBound},

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/half.h"
+
 namespace doppler::gpu {
 namespace {
 
@@ -114,7 +116,12 @@ void unpack_chunk(const uint16_t* chunk, float* dims) {
   }
 }
 
-std::vector<float> as_cached(std::vector<float> values) {
+std::vector<float> as_cached_keys(std::vector<float> keys) {
+  for (float& k : keys) k = f16_to_f32(f32_to_f16(k));
+  return keys;
+}
+
+std::vector<float> as_cached_values(std::vector<float> values) {
   uint16_t chunk[8];
   for (size_t i = 0; i + 8 <= values.size(); i += 8) {
     // Twice: a largest dim that was rounded down over a power of two has another exponent the next time.
@@ -133,7 +140,7 @@ std::vector<uint16_t> packed_cache(const AttentionShape& shape, const std::vecto
   const size_t width = size_t{shape.kv_heads} * shape.head_dim;
   for (size_t i = 0; i < keys.size(); i += 8) {
     const size_t position = i / width, head = i % width / shape.head_dim, d = i % shape.head_dim;
-    pack_chunk(keys.data() + i, cache.data() + map.key(head, position, d));
+    for (size_t n = 0; n < 8; ++n) cache[map.key(head, position, d) + n] = f32_to_f16(keys[i + n]);
     pack_chunk(values.data() + i, cache.data() + map.value(head, position, d));
   }
   return cache;

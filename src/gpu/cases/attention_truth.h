@@ -26,12 +26,13 @@ struct CacheMap {
   size_t value(size_t kv_head, size_t position, size_t d) const;
   size_t elements() const;
 };
-// Eight dims as the cache holds them (kernels/lib/chunk.wgsl), and back.
+// Eight dims of a value as the cache holds them (kernels/lib/chunk.wgsl), and back.
 void pack_chunk(const float* dims, uint16_t* chunk);
 void unpack_chunk(const uint16_t* chunk, float* dims);
-// Numbers that a cache can hold: each run of eight packed and unpacked.
-std::vector<float> as_cached(std::vector<float> values);
-// Elements of a chunk that was never stored, if this fills it: it reads as infinite.
+// Numbers that a cache can hold: keys rounded to f16; each run of eight of the values packed and unpacked.
+std::vector<float> as_cached_keys(std::vector<float> keys);
+std::vector<float> as_cached_values(std::vector<float> values);
+// Elements of what was never stored, if this fills it: a key reads as NaN, a value as infinite.
 constexpr uint16_t kUnsetElement = 0xffff;
 std::vector<uint16_t> packed_cache(const AttentionShape& shape, const std::vector<float>& keys,
                                    const std::vector<float>& values, uint16_t fill);

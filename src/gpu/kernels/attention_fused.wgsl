@@ -4,6 +4,7 @@
 // no order), and the first of a kv head's blocks stores them.
 // use: state
 // use: kv_cache
+// use: halves
 // use: rope_turn
 // use: splits
 // use: heads = one | two | four
@@ -41,14 +42,6 @@ struct Params {
 @group(0) @binding(7) var<storage, read_write> cache: array<vec4<u32>>;
 @group(0) @binding(8) var<storage, read_write> partials: array<f32>;
 
-// A chunk of eight from the dims that lie in the first component of `scratch`.
-fn pack_scratch(at: u32) -> vec4<u32> {
-  return pack_chunk(vec4<f32>(head_of(scratch[at], 0u), head_of(scratch[at + 1u], 0u), head_of(scratch[at + 2u], 0u),
-                              head_of(scratch[at + 3u], 0u)),
-                    vec4<f32>(head_of(scratch[at + 4u], 0u), head_of(scratch[at + 5u], 0u),
-                              head_of(scratch[at + 6u], 0u), head_of(scratch[at + 7u], 0u)));
-}
-
 // Reads the split's first tile, and takes `head_count` queries through norm and rope into `query` and, where the split
 // holds the newest key, k and v into new_key and new_value. What does not depend on the position is asked for first,
 // everything before the first wait.
@@ -56,7 +49,7 @@ fn prepare(split: Split, first_head: u32, head_count: u32, thread: u32) {
   let half = head_dim / 2u;
   let quads = head_dim / 4u;
   // Thread j owns dims j and j + half of all queries; of the upper half of the threads, thread j owns dims 2j, 2j + 1
-  // of the key and their partners.
+  // of the key and their partners, and chunk j of the value.
   let for_key = thread >= threads / 2u;
   let j = thread % (threads / 2u);
   var low = Heads(0.0);
@@ -71,11 +64,14 @@ fn prepare(split: Split, first_head: u32, head_count: u32, thread: u32) {
   }
   var key_low = vec2<f32>(0.0);
   var key_high = vec2<f32>(0.0);
-  var value = vec2<f32>(0.0);
+  var value_first = vec4<f32>(0.0);
+  var value_second = vec4<f32>(0.0);
   var key_gain_low = vec2<f32>(0.0);
   var key_gain_high = vec2<f32>(0.0);
-  if (for_key && j < half) {
-    value = v[params.v_offset / 2u + split.kv_head * half + j];
+  if (for_key && j < head_dim / 8u) {
+    let at = params.v_offset / 2u + split.kv_head * half + 4u * j;
+    value_first = vec4<f32>(v[at], v[at + 1u]);
+    value_second = vec4<f32>(v[at + 2u], v[at + 3u]);
   }
   if (for_key && j < quads) {
     let at = params.k_offset / 2u + split.kv_head * half + j;
@@ -105,23 +101,11 @@ fn prepare(split: Split, first_head: u32, head_count: u32, thread: u32) {
   if (for_key && j < quads) {
     let c = vec2<f32>(turn.x, odd_turn.x);
     let s = vec2<f32>(turn.y, odd_turn.y);
-    let turned_low = key_low * c - key_high * s;
-    let turned_high = key_high * c + key_low * s;
-    scratch[2u * j] = Heads(turned_low.x);
-    scratch[2u * j + 1u] = Heads(turned_low.y);
-    scratch[half + 2u * j] = Heads(turned_high.x);
-    scratch[half + 2u * j + 1u] = Heads(turned_high.y);
+    new_key[j] = halves(key_low * c - key_high * s);
+    new_key[j + quads] = halves(key_high * c + key_low * s);
   }
-  if (for_key && j < half) {
-    scratch[head_dim + 2u * j] = Heads(value.x);
-    scratch[head_dim + 2u * j + 1u] = Heads(value.y);
-  }
-  workgroupBarrier();
-  let chunks = head_dim / 8u;
-  if (thread < chunks) {
-    new_key[thread] = pack_scratch(thread * 8u);
-  } else if (thread < 2u * chunks) {
-    new_value[thread - chunks] = pack_scratch(thread * 8u);
+  if (for_key && j < head_dim / 8u) {
+    new_value[j] = pack_chunk(value_first, value_second);
   }
   workgroupBarrier();
 }

@@ -3,6 +3,7 @@
 // use: index
 // use: state
 // use: kv_cache
+// use: halves
 // use: chunk
 // use: rope_turn
 
@@ -36,20 +37,16 @@ struct Params {
 @group(0) @binding(4) var<storage, read> v: array<vec2<f32>>;
 @group(0) @binding(5) var<storage, read> weights: array<vec2<f32>>;  // q norm [head_dim], k norm [head_dim], …
 @group(0) @binding(6) var<storage, read> rope: array<vec2<f32>>;
-@group(0) @binding(7) var<storage, read_write> cache: array<vec4<u32>>;
+@group(0) @binding(7) var<storage, read_write> cache: array<u32>;
 @group(0) @binding(8) var<storage, read_write> q_out: array<vec2<f32>>;  // [tokens, heads · head_dim]
 
 var<workgroup> squares: array<f32, threads>;
-var<workgroup> turned: array<vec2<f32>, threads * kQuads * 2u>;  // [team][pairs of dims]
 
 fn load(kind: u32, at: u32) -> vec2<f32> {
   if (kind == 0u) {
     return q[at];
   }
-  if (kind == 1u) {
-    return k[at];
-  }
-  return v[at];
+  return k[at];
 }
 
 @compute @workgroup_size(threads)
@@ -83,7 +80,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   var sum = 0.0;
   for (var n = 0u; n < kQuads; n++) {
     let j = lane + n * kTeam;
-    if (here && j < quads) {
+    if (here && kind != 2u && j < quads) {
       low[n] = load(kind, source + j);
       high[n] = load(kind, source + quads + j);
       sum += dot(low[n], low[n]) + dot(high[n], high[n]);
@@ -107,40 +104,46 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
       }
     }
   }
+  if (!here) {
+    return;
+  }
+
   let position = params.first + params.follow_state * state.position + token;
-  let own = team * kTeam * kQuads * 2u;
+  let slot = position % params.capacity;
+  let chunks = params.head_dim / 8u;
+  if (kind == 2u) {
+    if (lane < chunks) {  // kTeam chunks are the largest head there is
+      let at = source + 4u * lane;
+      let packed = pack_chunk(vec4<f32>(v[at], v[at + 1u]), vec4<f32>(v[at + 2u], v[at + 3u]));
+      let to = 4u * value_index(head, slot, lane, params.kv_heads, chunks, params.capacity);
+      cache[to] = packed.x;
+      cache[to + 1u] = packed.y;
+      cache[to + 2u] = packed.z;
+      cache[to + 3u] = packed.w;
+    }
+    return;
+  }
   for (var n = 0u; n < kQuads; n++) {
     let j = lane + n * kTeam;
-    if (!here || j >= quads) {
+    if (j >= quads) {
       break;
     }
-    var a = low[n];
-    var b = high[n];
-    if (kind != 2u) {
-      let even = rope_turn(position, 2u * j, dim2);
-      let odd = rope_turn(position, 2u * j + 1u, dim2);
-      let c = vec2<f32>(even.x, odd.x);
-      let s = vec2<f32>(even.y, odd.y);
-      a = low[n] * c - high[n] * s;
-      b = high[n] * c + low[n] * s;
-    }
+    let even = rope_turn(position, 2u * j, dim2);
+    let odd = rope_turn(position, 2u * j + 1u, dim2);
+    let c = vec2<f32>(even.x, odd.x);
+    let s = vec2<f32>(even.y, odd.y);
+    let a = low[n] * c - high[n] * s;
+    let b = high[n] * c + low[n] * s;
     if (kind == 0u) {
       let to = (token * params.heads + head) * dim2 + j;
       q_out[to] = a;
       q_out[to + quads] = b;
-    } else {
-      turned[own + j] = a;
-      turned[own + quads + j] = b;
+      continue;
+    }
+    for (var side = 0u; side < 2u; side++) {
+      let pair = j + side * quads;  // of two dims; four pairs are a chunk
+      let chunk = key_index(head, pair / 4u, slot, chunks, params.capacity);
+      cache[chunk * 4u + pair % 4u] = halves(select(a, b, side == 1u));
     }
   }
-  workgroupBarrier();
-  let chunks = params.head_dim / 8u;
-  if (!here || kind == 0u || lane >= chunks) {  // kTeam chunks are the largest head there is
-    return;
-  }
-  let slot = position % params.capacity;
-  let at = own + lane * 4u;
-  let to = select(value_index(head, slot, lane, params.kv_heads, chunks, params.capacity),
-                  key_index(head, lane, slot, chunks, params.capacity), kind == 1u);
-  cache[to] = pack_chunk(vec4<f32>(turned[at], turned[at + 1u]), vec4<f32>(turned[at + 2u], turned[at + 3u]));
 }

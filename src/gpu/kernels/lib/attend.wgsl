@@ -9,7 +9,6 @@ const kGroupKeys: u32 = 8;    // keys of a tile a group: threads / chunks is at 
 
 override round_dims: u32 = 2;   // dims of a chunk added up at a time, a divisor of 8: more take more workgroup memory
 
-// At least two heads long: lib/split.wgsl has `threads` at least head_dim.
 var<workgroup> scratch: array<Heads, max(threads / kTeam * kTile, round_dims * (threads + 1u))>;
 var<workgroup> scores: array<Heads, kTile>;
 var<workgroup> shares: array<Heads, kTile>;         // exp(score - max)

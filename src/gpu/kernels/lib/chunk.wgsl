@@ -1,4 +1,4 @@
-// Eight dims of a cached key or value in a vec4<u32>: 16-bit integers times a power of two, the step. The integers' lowest
+// Eight dims of a cached value in a vec4<u32>: 16-bit integers times a power of two, the step. The integers' lowest
 // bits, put together, are the step's exponent as f32 has it; they count as parts of the integers too, so that reading
 // needs no mask. Against f16 in as many bytes, the dims that count most have three bits more.
 //   word w: dims 2w (low half, holds bit w of the exponent) and 2w + 1 (high half, bit 4 + w)

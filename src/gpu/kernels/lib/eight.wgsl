@@ -1,4 +1,4 @@
-// Eight dims of a cached key or value (lib/chunk.wgsl) against `Heads`: several query heads, or rows, at once. Kernels
+// Eight dims of a cached key or value (lib/kv_cache.wgsl) against `Heads`: several query heads, or rows, at once. Kernels
 // that use this hold their queries in a workgroup array `query`, [dim] of Heads.
 //
 // Named members rather than arrays: compilers keep them in registers.
@@ -31,12 +31,11 @@ fn query_chunk(at: u32) -> EightHeads {
 }
 
 fn dot_chunk(key: vec4<u32>, q: EightHeads) -> Heads {
-  let a = chunk_dims(key.x);
-  let b = chunk_dims(key.y);
-  let c = chunk_dims(key.z);
-  let d = chunk_dims(key.w);
-  let steps = ((q.a * a.x + q.b * a.y) + (q.c * b.x + q.d * b.y)) + ((q.e * c.x + q.f * c.y) + (q.g * d.x + q.h * d.y));
-  return steps * chunk_step(key);
+  let a = unpack2x16float(key.x);
+  let b = unpack2x16float(key.y);
+  let c = unpack2x16float(key.z);
+  let d = unpack2x16float(key.w);
+  return ((q.a * a.x + q.b * a.y) + (q.c * b.x + q.d * b.y)) + ((q.e * c.x + q.f * c.y) + (q.g * d.x + q.h * d.y));
 }
 
 fn no_mix() -> EightHeads {

@@ -1,6 +1,7 @@
-// One layer's keys and values, eight dims to a vec4<u32> (lib/chunk.wgsl). Position p lives in ring slot p % capacity.
-//   keys   [kv_heads][chunks][capacity]  neighbouring threads take neighbouring keys, each its whole dot product
-//   values [kv_heads][capacity][chunks]  neighbouring threads take neighbouring dims of one key
+// One layer's keys and values, eight dims to a vec4<u32> ("chunk"). Position p lives in ring slot p % capacity.
+//   keys   [kv_heads][chunks][capacity]  f16; neighbouring threads take neighbouring keys, each its whole dot product
+//   values [kv_heads][capacity][chunks]  lib/chunk.wgsl; neighbouring threads take neighbouring dims of one key
+// As f16, the values were two thirds of the whole backend's error; the keys, one third, are faster to read as f16.
 // Keys come first in the buffer; indices count vec4<u32>.
 fn key_index(kv_head: u32, chunk: u32, slot: u32, chunks: u32, capacity: u32) -> u32 {
   return (kv_head * chunks + chunk) * capacity + slot;

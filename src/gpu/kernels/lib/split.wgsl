@@ -17,7 +17,7 @@ struct Split {
 }
 
 var<workgroup> query: array<Heads, head_dim>;  // times the scale
-var<workgroup> new_key: array<vec4<u32>, head_dim / 8u>;
+var<workgroup> new_key: array<u32, head_dim / 2u>;
 var<workgroup> new_value: array<vec4<u32>, head_dim / 8u>;
 
 struct NormSums {
@@ -51,7 +51,8 @@ fn read_value(split: Split, first: u32, slot: u32, i: u32, chunk: u32) -> vec4<u
 }
 
 fn new_key_chunk(chunk: u32) -> vec4<u32> {
-  return new_key[min(chunk, head_dim / 8u - 1u)];
+  let i = min(chunk, head_dim / 8u - 1u) * 4u;
+  return vec4<u32>(new_key[i], new_key[i + 1u], new_key[i + 2u], new_key[i + 3u]);
 }
 
 fn new_value_chunk(chunk: u32) -> vec4<u32> {
