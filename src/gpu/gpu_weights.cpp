@@ -1,8 +1,12 @@
 #include "gpu/gpu_weights.h"
 
+#include <fmt/format.h>
+
+#include <chrono>
 #include <span>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "format/decode.h"
 
 namespace doppler::gpu {
@@ -52,6 +56,7 @@ AttentionShape shape_of(const Attention& op, int context, int block) {
 
 GpuWeights::GpuWeights(Device& device, const ModelConfig& config, const Plan& plan,
                        const std::vector<FusedGroup>& groups, const Weights& weights) {
+  const auto start = std::chrono::steady_clock::now();
   for (size_t g = 0; g < groups.size(); ++g) {
     if (groups[g].fusion == Fusion::kProjectNorm) join(device, plan, groups[g], weights, groups_[g]);
   }
@@ -75,6 +80,11 @@ GpuWeights::GpuWeights(Device& device, const ModelConfig& config, const Plan& pl
         device, layer + "heads",
         gpu::head_weights(shape_of(*op, 1, 1), decoded_or_none(weights, layer + "q_norm"),
                           decoded_or_none(weights, layer + "k_norm"), decoded_or_none(weights, layer + "sinks")));
+  }
+  if (tracing(Trace::kLoader)) {
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+    trace(Trace::kLoader, fmt::format("weights handed to the GPU: {:.0f} MiB in {:.0f} ms",
+                                      static_cast<double>(device.allocated_bytes()) / (1 << 20), took.count()));
   }
 }
 
