@@ -12,6 +12,7 @@ namespace doppler::gpu {
 namespace {
 
 constexpr uint64_t kMostTurns = 8;  // of kernels/experts_up.wgsl
+constexpr uint64_t kDownThreads = 128;
 
 uint32_t u32(uint64_t value) { return static_cast<uint32_t>(value); }
 
@@ -35,7 +36,12 @@ Tiles up_tiles(const Capabilities& capabilities, const ExpertsShape& shape) {
 uint64_t down_cols(const ExpertsShape& shape) { return shape.k * pieces_of(shape.ffn) * kPiece; }
 
 Tiles down_tiles(const Capabilities& capabilities, const ExpertsShape& shape) {
-  return project_tiles(capabilities, shape.hidden, down_cols(shape), false);
+  // Nothing has to be made ready, so workgroups may be small, and many: measured best with rows that come from memory.
+  Tiles tiles = project_tiles(capabilities, shape.hidden, down_cols(shape), false);
+  tiles.groups = std::max<uint64_t>(1, kDownThreads / tiles.lanes);
+  tiles.rows = tiles.bands = 1;
+  tiles.steps = div_up(div_up(pieces_of(down_cols(shape)), tiles.lanes), 4);
+  return tiles;
 }
 
 std::vector<std::pair<std::string, double>> tile_constants(const Tiles& t) {

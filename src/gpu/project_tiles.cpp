@@ -67,18 +67,6 @@ Tiles project_tiles(const Capabilities& capabilities, uint64_t rows_of_all, uint
   const uint64_t few = std::min(most, quads <= most ? std::max(quads, kFewThreads) : kFewThreads);
   while (workgroups() * 10 < kMultiprocessors * 9 && (t.groups - 1) * t.lanes >= few) --t.groups;
   while (t.groups > 1 && t.threads() % 8 != 0) --t.groups;  // threads that put a piece's quads must be neighbours
-  // A second round for a few of the workgroups would take as long as the first: rather more rows a team.
-  if (workgroups() > kMultiprocessors && workgroups() <= 2 * kMultiprocessors) {
-    const uint64_t each = div_up(rows_of_all, kMultiprocessors);
-    for (uint64_t rows = t.rows; rows <= 4; rows *= 2) {
-      const uint64_t groups = div_up(each, rows);
-      if (groups * t.lanes > most || groups * t.lanes < kFewThreads) continue;
-      t.rows = rows;
-      t.groups = groups;
-      break;
-    }
-    while (t.threads() % 8 != 0) ++t.groups;
-  }
   // Very many rows: as many workgroups as multiprocessors, each of which makes its x once and goes on.
   if (workgroups() > 2 * kMultiprocessors) t.bands = div_up(workgroups(), kMultiprocessors);
   t.steps = steps_of(pieces, t);

@@ -7,7 +7,7 @@
 
 namespace doppler::gpu {
 
-// Of a large GPU: so many workgroups keep all of it busy. A few more than that take twice the time.
+// Of a large GPU: so many workgroups keep all of it busy.
 inline constexpr uint64_t kMultiprocessors = 132;
 
 struct Tiles {

@@ -94,7 +94,7 @@ void pack_mxfp4(const uint8_t* row, uint8_t* out, size_t cols) {
       codes &= ~(~sized << 3 & 0x8888888888888888u);
       std::memcpy(out + p * 16 + half, &codes, 8);
     }
-    out[pieces * 16 + p] = block[0];
+    out[pieces * 16 + p] = static_cast<uint8_t>(std::max<int>(block[0], 1) - 1);
   }
 }
 

@@ -12,7 +12,8 @@
 //          of the second, which is of the same block
 //   Q6_K   [P][16] bytes of low nibbles as Q4_K;  [P][8] bytes: byte i holds the high 2 bits of weights i, 8 + i,
 //          16 + i, 24 + i;  [P] i8 scale of weights 0…15, i8 scale of 16…31, f16 d
-//   MXFP4  [P][16] bytes of e2m1 codes as the nibbles of Q4_K, −0 as 0;  [P] u8 e8m0 scale
+//   MXFP4  [P][16] bytes of e2m1 codes as the nibbles of Q4_K, −0 as 0;  [P] u8 e8m0 scale less one: the exponent
+//          bits of half the scale as f32 (2^-128 and 2^-127 become 0)
 // Padding holds zeros, but kernels rely on x being zero past `cols`, not on that.
 // kernels/lib/weights.<type>.wgsl reads these layouts.
 #pragma once

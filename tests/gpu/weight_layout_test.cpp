@@ -59,7 +59,7 @@ TEST(WeightLayout, PackingMxfp4KeepsEveryWeight) {
     for (size_t i = 0; i < 176; ++i) {
       const uint8_t both = bytes[i / 32 * 16 + i % 16];
       const int code = i % 32 < 16 ? both & 15 : both >> 4;
-      const float size = std::ldexp(kLevels[code & 7], bytes[6 * 16 + i / 32] - 127);
+      const float size = std::ldexp(kLevels[code & 7], bytes[6 * 16 + i / 32] - 126);
       ASSERT_EQ(code & 8 ? -size : size, expected[i]) << "row " << r << " weight " << i;
     }
   }

@@ -41,13 +41,14 @@ fn sixteen_bits(v: array<vec4<f32>, 8>) -> X {
   return X(high_low, high_high, low_low, low_high, peak / kSixteenMost);
 }
 
-fn bytes_dot(w: vec4<u32>, v: vec4<u32>) -> i32 {
-  return (dot4I8Packed(w.x, v.x) + dot4I8Packed(w.y, v.y)) + (dot4I8Packed(w.z, v.z) + dot4I8Packed(w.w, v.w));
+// sum + Σ of 16 products, in the order in which a device with an accumulating product needs nothing else.
+fn add_bytes(sum: i32, w: vec4<u32>, v: vec4<u32>) -> i32 {
+  return sum + dot4I8Packed(w.x, v.x) + dot4I8Packed(w.y, v.y) + dot4I8Packed(w.z, v.z) + dot4I8Packed(w.w, v.w);
 }
 // The sum is exact: at most 32 · 12 · 32512, which a float holds, too.
 fn raw_int16_dot(raw: Raw, x: X) -> f32 {
   let v = levels(raw.q);
-  let high = bytes_dot(v.low, x.high_low) + bytes_dot(v.high, x.high_high);
-  let low = bytes_dot(v.low, x.low_low) + bytes_dot(v.high, x.low_high);
+  let high = add_bytes(add_bytes(0, v.low, x.high_low), v.high, x.high_high);
+  let low = add_bytes(add_bytes(0, v.low, x.low_low), v.high, x.low_high);
   return raw.scale * x.scale * f32(256 * high + low);
 }

@@ -20,7 +20,7 @@ fn levels(q: vec4<u32>) -> Levels {
   return Levels((value & nibbles) | ((fill << vec4<u32>(4u)) & ~nibbles),
                 ((value >> vec4<u32>(4u)) & nibbles) | (fill & ~nibbles));
 }
-// 2^(e − 128): half the e8m0 scale 2^(e − 127), because the levels are doubled. Below 2^-126 it is zero.
-fn level_scale(e: u32) -> f32 {
-  return bitcast<f32>((max(e, 1u) - 1u) << 23u);
+// Half the scale, because the levels are doubled. four: the exponents of four pieces, a byte each.
+fn level_scale(four: u32, piece: u32) -> f32 {
+  return bitcast<f32>(((four << (24u - (piece & 3u) * 8u)) >> 1u) & 0x7f800000u);
 }

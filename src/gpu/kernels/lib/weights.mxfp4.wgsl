@@ -8,7 +8,7 @@ struct Raw {
 fn load_raw(row: u32, piece: u32, pieces: u32) -> Raw {
   let pair = w2[(row + pieces) * 2u + piece / 8u];
   let four = select(pair.x, pair.y, (piece & 4u) == 4u);
-  return Raw(w4[row + piece], level_scale((four >> ((piece & 3u) * 8u)) & 255u));
+  return Raw(w4[row + piece], level_scale(four, piece));
 }
 fn quants(q: vec4<u32>) -> Piece {
   let v = levels(q);
