@@ -58,7 +58,7 @@ std::vector<ProbedValue> probe(const Probe& probe, const Stages& stages) {
   const Stage* stage = stages.find(probe.stage);
   if (!stage) {
     fail({ErrorCode::kUsage, "the probed step was not tapped", "--probe", "", probe.stage,
-          "Name its layer in --layers. A GPU keeps turned keys (k_rope) in its cache only"});
+          "Name its layer in --layers"});
   }
   std::vector<ProbedValue> values;
   for (const int token : probe.tokens) {

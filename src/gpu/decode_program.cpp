@@ -3,16 +3,12 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "gpu/add.h"
-#include "gpu/attention_prefill.h"
 #include "gpu/embed.h"
 #include "gpu/experts.h"
 #include "gpu/glu.h"
 #include "gpu/matvec.h"
 #include "gpu/norm.h"
-#include "gpu/route.h"
 #include "gpu/sample.h"
-#include "gpu/softcap.h"
 
 namespace doppler::gpu {
 namespace {
@@ -67,7 +63,7 @@ DecodeProgram::DecodeProgram(GpuContext& context, const Sampling& sampling, cons
     : c_(context),
       sampling_(sampling),
       recording_(context.device, "decode"),
-      groups_(tapped ? fuse_for_decode(context.plan, alone_for(context.plan, *tapped)) : context.groups),
+      groups_(context.groups),
       taps_(context, tapped),
       plan_(share_buffers(context.plan, steps_of(groups_))) {
   Device& device = c_.device;
@@ -81,7 +77,10 @@ DecodeProgram::DecodeProgram(GpuContext& context, const Sampling& sampling, cons
     const int longest =
         cache.shape.window > 0 ? std::min(static_cast<int>(cache.shape.window), c_.context) : c_.context;
     splits_.push_back(choose_splits(device.capabilities(), cache.shape, static_cast<uint32_t>(longest)));
-    partial = std::max(partial, partial_bytes(cache.shape, splits_.back()));
+    const uint64_t own = partial_bytes(cache.shape, splits_.back());
+    partial = std::max(partial, own);
+    const int layer = static_cast<int>(splits_.size()) - 1;
+    if (taps_.attention(layer)) own_partials_[layer] = device.create_buffer("attention splits", own);
   }
   partials_ = device.create_buffer("attention splits", partial);
   uint64_t between = 0;
@@ -99,11 +98,24 @@ DecodeProgram::DecodeProgram(GpuContext& context, const Sampling& sampling, cons
     list_ = device.create_buffer("sample list", sample_list_bytes(vocab));
   }
   for (size_t g = 0; g < groups_.size(); ++g) record_group(g);
+  look_beside();
+  taps_.record(recording_);
   choose(value(c_.plan.steps.back().output));
 }
 
 const Buffer& DecodeProgram::value(int v) const {
+  if (const Buffer* kept = taps_.value(v)) return *kept;
   return buffers_[static_cast<size_t>(plan_.buffer_of[static_cast<size_t>(v)])];
+}
+
+const Buffer& DecodeProgram::qkv(int layer) const {
+  const Buffer* kept = taps_.qkv(layer);
+  return kept ? *kept : qkv_;
+}
+
+const Buffer& DecodeProgram::partials(int layer) const {
+  const auto own = own_partials_.find(layer);
+  return own == own_partials_.end() ? partials_ : own->second;
 }
 
 const std::string& DecodeProgram::name(const FusedGroup& group) const { return c_.step(group.steps.back()).name; }
@@ -120,16 +132,9 @@ void DecodeProgram::record_group(size_t index) {
   }
 }
 
-// The joined weights are those of the model's own groups, whatever a tap has set apart here.
-const GroupWeights& DecodeProgram::weights_of(const FusedGroup& group) const {
-  size_t own = 0;
-  while (own < c_.groups.size() && c_.groups[own].norm != group.norm) ++own;
-  return c_.weights.group(own);
-}
-
 void DecodeProgram::project_norm(size_t index) {
   const FusedGroup& group = groups_[index];
-  const GroupWeights& weights = weights_of(group);
+  const GroupWeights& weights = c_.weights.group(index);
   const Step& norm = c_.step(group.norm);
   ResidualNorm input;
   input.norms = weights.norms;
@@ -142,7 +147,8 @@ void DecodeProgram::project_norm(size_t index) {
     input.x = value(add.inputs[0]);
     input.branch_norm = group.branch_norm >= 0;
     input.branch = value(input.branch_norm ? c_.step(group.branch_norm).inputs[0] : add.inputs[1]);
-    input.keep = plan_.buffer_of[static_cast<size_t>(add.output)] >= 0;  // the last layer's is not needed again
+    // The last layer's is not needed again.
+    input.keep = taps_.value(add.output) || plan_.buffer_of[static_cast<size_t>(add.output)] >= 0;
     if (input.keep) input.r = value(add.output);
   } else {
     input.x = value(norm.inputs[0]);
@@ -152,7 +158,7 @@ void DecodeProgram::project_norm(size_t index) {
   if (group.glu >= 0) finish.activation = std::get<Glu>(c_.step(group.glu).op).activation;
   if (group.softcap >= 0) finish.softcap = std::get<SoftCap>(c_.step(group.softcap).op).cap;
   finish.int8 = leaves_int8(index);
-  const Buffer& y = is_qkv(group) ? qkv_ : value(c_.step(group.steps.back()).output);
+  const Buffer& y = is_qkv(group) ? qkv(norm.layer) : value(c_.step(group.steps.back()).output);
   for (const WeightRun& run : weights.runs) {
     finish.first_row = run.first_row;
     record_project_norm(recording_, name(group), run.weight, input, finish, y);
@@ -166,6 +172,7 @@ bool DecodeProgram::leaves_int8(size_t index) const {
   if (group.glu < 0 || index + 1 == groups_.size() || groups_[index + 1].fusion != Fusion::kSingle) return false;
   const Step& next = c_.step(groups_[index + 1].steps[0]);
   const int result = c_.step(group.glu).output;
+  if (taps_.value(result)) return false;
   const Weight* down = std::holds_alternative<MatMul>(next.op) ? &c_.weights.matrix(next.weights[0].slot) : nullptr;
   if (!down || next.inputs[0] != result || !can_project_stored(c_.device.capabilities(), shape_of(*down))) return false;
   return std::count_if(c_.plan.steps.begin(), c_.plan.steps.end(), [&](const Step& step) {
@@ -181,9 +188,10 @@ void DecodeProgram::attention(const FusedGroup& group) {
   HeadNorm norm;
   if (const auto* q_norm = std::get_if<Norm>(&c_.step(group.steps[0]).op)) norm = {true, q_norm->eps, q_norm->offset};
   const auto& rope = std::get<Rope>(c_.step(group.steps[group.steps.size() - 3]).op);
-  record_attention_fused(recording_, step.name, cache.shape, norm, packed_projections(qkv_, cache.shape),
+  record_attention_fused(recording_, step.name, cache.shape, norm, packed_projections(qkv(op.layer), cache.shape),
                          c_.ropes[static_cast<size_t>(rope.rope)],
-                         {c_.state, c_.weights.head_weights(op.layer), cache.buffer, partials_}, splits_[layer]);
+                         {c_.state, c_.weights.head_weights(op.layer), cache.buffer, partials(op.layer)},
+                         splits_[layer]);
 }
 
 void DecodeProgram::merge(const FusedGroup& group) {
@@ -192,13 +200,14 @@ void DecodeProgram::merge(const FusedGroup& group) {
   Finish finish;
   if (step.weights.size() > 1) finish.bias = c_.weights.vector(step.weights[1].slot);
   record_project_merge(recording_, step.name, c_.weights.matrix(step.weights[0].slot),
-                       {c_.caches[layer].shape, c_.state, partials_, splits_[layer]}, finish, value(step.output));
+                       {c_.caches[layer].shape, c_.state, partials(step.layer), splits_[layer]}, finish,
+                       value(step.output));
 }
 
 void DecodeProgram::experts_up(const FusedGroup& group) {
   const Step &route = c_.step(group.steps[0]), &up = c_.step(group.steps[1]), &norm = c_.step(group.norm);
   const BoundBuffer bias = up.weights.size() > 1 ? BoundBuffer(c_.weights.vector(up.weights[1].slot)) : BoundBuffer();
-  const Buffer& norms = weights_of(group).norms;
+  const Buffer& norms = c_.weights.group(static_cast<size_t>(&group - groups_.data()) - 1).norms;  // the router's
   const auto& op = std::get<Norm>(norm.op);
   record_experts_up(recording_, name(group), experts_shape(c_, group), c_.weights.matrix(up.weights[0].slot),
                     {value(norm.inputs[0]), norms, value(route.inputs[0]), op.eps, op.offset}, bias,
@@ -224,20 +233,8 @@ void DecodeProgram::single(const Step& step, bool stored) {
     const auto group = static_cast<uint32_t>(norm->group);
     record_norm(recording_, step.name, value(step.inputs[0]), c_.weights.vector(step.weights[0].slot), out(),
                 {width / group, group}, norm->eps, norm->offset);
-  } else if (std::holds_alternative<Add>(step.op)) {
-    record_add(recording_, step.name, value(step.inputs[0]), value(step.inputs[1]), out(), width);
   } else if (const auto* glu = std::get_if<Glu>(&step.op)) {
     record_glu(recording_, step.name, *glu, value(step.inputs[0]), value(step.inputs.back()), out(), width);
-  } else if (const auto* softcap = std::get_if<SoftCap>(&step.op)) {
-    record_softcap(recording_, step.name, value(step.inputs[0]), out(), width, softcap->cap);
-  } else if (std::holds_alternative<Attention>(step.op)) {
-    single_attention(step);
-  } else if (const auto* route = std::get_if<Route>(&step.op)) {
-    record_route(recording_, step.name, value(step.inputs[0]), out(), 1,
-                 static_cast<uint32_t>(c_.width(step.inputs[0])), static_cast<uint32_t>(route->k));
-  } else if (const auto* combine = std::get_if<Combine>(&step.op)) {
-    record_combine(recording_, step.name, value(step.inputs[0]), value(step.inputs[1]), out(), 1,
-                   static_cast<uint32_t>(width), static_cast<uint32_t>(combine->k));
   } else if (std::holds_alternative<ExpertMatMul>(step.op)) {
     if (!expert_memory_) expert_memory_ = std::make_unique<ExpertMemory>(c_, 1);
     record_expert_step(recording_, c_, *expert_memory_, step, 1, value(step.inputs[0]), value(step.inputs[1]), out());
@@ -254,26 +251,34 @@ void DecodeProgram::single(const Step& step, bool stored) {
       record_matvec(recording_, step.name, variant, weight, value(step.inputs[0]), finish.bias, out());
     }
   }
-  // A rope step's work is done by the attention step after it, and so is its tap.
-  if (!std::holds_alternative<Rope>(step.op)) taps_.record(recording_, step, out());
 }
 
-void DecodeProgram::single_attention(const Step& step) {
-  const auto& op = std::get<Attention>(step.op);
-  const LayerCache& cache = c_.caches[static_cast<size_t>(op.layer)];
-  const auto maker = [&](int v) -> const Step& {
-    return *std::find_if(c_.plan.steps.begin(), c_.plan.steps.end(), [&](const Step& s) { return s.output == v; });
-  };
-  const Step &q = maker(step.inputs[0]), &k = maker(step.inputs[1]);
-  const Buffer& heads = c_.weights.head_weights(op.layer);
-  record_rope_store(
-      recording_, q.name, cache.shape, {},
-      separate_projections(value(q.inputs[0]), value(k.inputs[0]), value(step.inputs[2]), cache.shape),
-      {c_.state, heads, c_.ropes[static_cast<size_t>(std::get<Rope>(q.op).rope)], cache.buffer, value(q.output)}, 1,
-      {});
-  record_attention_prefill(recording_, step.name, cache.shape,
-                           {c_.state, value(q.output), cache.buffer, heads, value(step.output)}, 1, {});
-  taps_.record(recording_, q, value(q.output));
+// What taps ask for and no dispatch stores: the attention, put together; projections before their activation; and what
+// experts make.
+void DecodeProgram::look_beside() {
+  for (const int s : taps_.alone()) single(c_.step(s), false);
+  for (size_t layer = 0; layer < c_.caches.size(); ++layer) {
+    const auto number = static_cast<int>(layer);
+    if (const Buffer* out = taps_.attention(number)) {
+      record_attention_merge(recording_, "tap", c_.caches[layer].shape, c_.state, partials(number), *out,
+                             splits_[layer]);
+    }
+  }
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const Buffer* out = taps_.beside(static_cast<int>(g));
+    if (!out) continue;
+    const GroupWeights& weights = c_.weights.group(g);
+    const Step& norm = c_.step(groups_[g].norm);
+    ResidualNorm input{.x = value(norm.inputs[0]), .branch = {}, .norms = weights.norms, .r = spare_, .keep = false};
+    input.eps = std::get<Norm>(norm.op).eps;
+    input.offset = std::get<Norm>(norm.op).offset;
+    Finish finish;
+    finish.bias = weights.bias ? BoundBuffer(weights.bias) : BoundBuffer();
+    for (const WeightRun& run : weights.runs) {
+      finish.first_row = run.first_row;
+      record_project_norm(recording_, "tap", run.weight, input, finish, *out);
+    }
+  }
 }
 
 void DecodeProgram::choose(const BoundBuffer& logits) {

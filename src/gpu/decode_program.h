@@ -19,7 +19,8 @@ class DecodeProgram {
   // penalty looks at the whole text, which the host has.
   static bool possible(const GpuContext& context, const Sampling& sampling);
 
-  // Tapped steps (null: none) and those of their layers are not fused; what they make is kept for each token.
+  // What tapped steps (null: none) make is kept for each token. The token takes the same fused way; what a fusion does
+  // not store is computed once more beside it, from what the fusion read.
   DecodeProgram(GpuContext& context, const Sampling& sampling, const TapSteps* tapped = nullptr);
 
   Recording& recording() { return recording_; }
@@ -35,23 +36,25 @@ class DecodeProgram {
   void experts_up(const FusedGroup& group);
   void experts_down(const FusedGroup& group);
   void single(const Step& step, bool stored);
-  void single_attention(const Step& step);
-  const GroupWeights& weights_of(const FusedGroup& group) const;
+  void look_beside();
   void choose(const BoundBuffer& logits);
   bool leaves_int8(size_t index) const;  // the group's result, for the projection that follows and nobody else
   const Buffer& value(int v) const;
+  const Buffer& qkv(int layer) const;
+  const Buffer& partials(int layer) const;
   const std::string& name(const FusedGroup& group) const;  // of its last step
 
   GpuContext& c_;
   const Sampling sampling_;
   Recording recording_;
-  const std::vector<FusedGroup> groups_;
+  const std::vector<FusedGroup>& groups_;
   const DecodeTaps taps_;
   BufferPlan plan_;
   std::vector<Buffer> buffers_;
   Buffer qkv_, partials_, between_, spare_, out_tokens_, seen_, pairs_, bins_, list_;
+  std::map<int, Buffer> own_partials_;           // of layers whose attention is tapped
   std::vector<uint32_t> splits_;                 // by layer
-  std::unique_ptr<ExpertMemory> expert_memory_;  // of experts that stand alone
+  std::unique_ptr<ExpertMemory> expert_memory_;  // of experts looked into
 };
 
 }  // namespace doppler::gpu

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -149,9 +150,10 @@ class Device {
   void read(const Buffer& buffer, uint64_t offset, std::span<std::byte> out);
 
   // For buffers of use kReadback: begin_read asks for the contents as they will be after everything submitted so far;
-  // end_read waits for them and copies the first out.size() bytes out. Between the two the buffer must not be used.
+  // end_read waits for them and shows the first `bytes`, where they lie if it can. Between the two the buffer must not
+  // be used.
   void begin_read(const Buffer& readback);
-  void end_read(const Buffer& readback, std::span<std::byte> out);
+  void end_read(const Buffer& readback, uint64_t bytes, const std::function<void(std::span<const std::byte>)>& see);
 
   // Until everything submitted so far is done.
   void wait();

@@ -1,12 +1,15 @@
 #include "gpu/fusions.h"
 
+#include <algorithm>
+#include <set>
+
 namespace doppler::gpu {
 namespace {
 
 // Reads a plan from front to back, a pattern at a time.
 class Matcher {
  public:
-  Matcher(const Plan& plan, const std::set<std::string>& alone) : plan_(plan), alone_(alone) {}
+  explicit Matcher(const Plan& plan) : plan_(plan) {}
 
   std::vector<FusedGroup> run() {
     std::vector<FusedGroup> groups;
@@ -23,11 +26,10 @@ class Matcher {
   }
 
  private:
-  // Null past the end, and for a step that no pattern may take.
+  // Null past the end.
   const Step* step(int i) const {
     if (i >= static_cast<int>(plan_.steps.size())) return nullptr;
-    const Step& s = plan_.steps[static_cast<size_t>(i)];
-    return alone_.count(s.name) > 0 ? nullptr : &s;
+    return &plan_.steps[static_cast<size_t>(i)];
   }
   template <class Op>
   const Step* step_of(int i) const {
@@ -131,15 +133,96 @@ class Matcher {
   }
 
   const Plan& plan_;
-  const std::set<std::string>& alone_;
   int at_ = 0;
   FusedGroup last_;  // the group before at_
 };
 
+class Looker {
+ public:
+  Looker(const Plan& plan, const std::vector<FusedGroup>& groups)
+      : plan_(plan), groups_(groups), group_of_(plan.steps.size()), maker_(plan.values.size(), -1) {
+    for (size_t g = 0; g < groups.size(); ++g) {
+      for (const int s : groups[g].steps) group_of_[static_cast<size_t>(s)] = static_cast<int>(g);
+    }
+    for (size_t s = 0; s < plan.steps.size(); ++s) {
+      maker_[static_cast<size_t>(plan.steps[s].output)] = static_cast<int>(s);
+    }
+  }
+
+  Sight see(int s) const {
+    const Step& step = plan_.steps[static_cast<size_t>(s)];
+    const int number = group_of_[static_cast<size_t>(s)];
+    const FusedGroup& group = groups_[static_cast<size_t>(number)];
+    const bool projects = group.fusion == Fusion::kProjectNorm;
+    Sight sight{s, Sight::Source::kValue, step.output};
+    if (projects && (s == group.norm || s == group.branch_norm)) return on_top(s, &Sight::norm);
+    if (projects && std::count(group.matmuls.begin(), group.matmuls.end(), s) > 0) {
+      const bool hidden = group.glu >= 0 || group.softcap >= 0;
+      if (!hidden && group.matmuls.size() == 1) return sight;
+      sight.source = hidden ? Sight::Source::kBeside : Sight::Source::kQkv;
+      sight.of = hidden ? number : step.layer;
+      for (const int before : group.matmuls) {
+        if (before < s) sight.from += width_of(before);
+      }
+    } else if (group.fusion == Fusion::kAttention) {
+      if (std::holds_alternative<Norm>(step.op)) return on_top(s, &Sight::norm);
+      if (std::holds_alternative<Rope>(step.op)) return on_top(s, &Sight::rope);
+      sight.source = Sight::Source::kSplits;
+      sight.of = step.layer;
+    }
+    return sight;
+  }
+
+  // What experts make on the way is not stored as f32, or not at all.
+  bool between_experts(int s) const {
+    const FusedGroup& group = groups_[static_cast<size_t>(group_of_[static_cast<size_t>(s)])];
+    if (group.fusion == Fusion::kExpertsUp) return s != group.steps.front();
+    return group.fusion == Fusion::kExpertsDown && s != group.steps.back();
+  }
+
+  // The step and those before it whose results have to be made for it.
+  void run_alone(int s, std::set<int>& alone) const {
+    const auto& op = plan_.steps[static_cast<size_t>(s)].op;
+    if (!between_experts(s) && !std::holds_alternative<Norm>(op)) return;
+    alone.insert(s);
+    for (const int input : plan_.steps[static_cast<size_t>(s)].inputs) {
+      if (const int maker = maker_[static_cast<size_t>(input)]; maker >= 0) run_alone(maker, alone);
+    }
+  }
+
+ private:
+  int width_of(int s) const {
+    return plan_.values[static_cast<size_t>(plan_.steps[static_cast<size_t>(s)].output)].width;
+  }
+  Sight on_top(int s, int Sight::*what) const {
+    const int input = maker_[static_cast<size_t>(plan_.steps[static_cast<size_t>(s)].inputs[0])];
+    Sight sight = see(input);
+    sight.step = s;
+    sight.*what = s;
+    return sight;
+  }
+
+  const Plan& plan_;
+  const std::vector<FusedGroup>& groups_;
+  std::vector<int> group_of_, maker_;  // by step; by value
+};
+
 }  // namespace
 
-std::vector<FusedGroup> fuse_for_decode(const Plan& plan, const std::set<std::string>& alone) {
-  return Matcher(plan, alone).run();
+std::vector<FusedGroup> fuse_for_decode(const Plan& plan) { return Matcher(plan).run(); }
+
+Sights look_into(const Plan& plan, const std::vector<FusedGroup>& groups,
+                 const std::function<bool(const Step&)>& wanted) {
+  const Looker looker(plan, groups);
+  Sights sights;
+  std::set<int> alone;
+  for (int s = 0; s < static_cast<int>(plan.steps.size()); ++s) {
+    if (!wanted(plan.steps[static_cast<size_t>(s)])) continue;
+    sights.all.push_back(looker.see(s));
+    if (looker.between_experts(s)) looker.run_alone(s, alone);
+  }
+  sights.alone.assign(alone.begin(), alone.end());
+  return sights;
 }
 
 StepGroups steps_of(const std::vector<FusedGroup>& groups) {

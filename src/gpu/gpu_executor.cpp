@@ -84,12 +84,7 @@ class GpuExecutor : public Executor {
     const bool begun = begun_ && begun_->position == position_ && begun_->token == token && begun_->draw == draw;
     if (!begun) set_state(token, static_cast<uint32_t>(draw));
     begun_.reset();
-    // The GPU is at the first token while the others are encoded.
-    for (int done = begun ? 1 : 0; done < count;) {
-      const int now = std::min(std::max(1, done), count - done);
-      device_.submit(decode_->recording(), now);
-      done += now;
-    }
+    submit_tokens(*decode_, begun ? 1 : 0, count);
     ask_for_chosen(count);
     position_ += count;
     produced_ += count;
@@ -110,12 +105,18 @@ class GpuExecutor : public Executor {
       tapped_decode_.reset();
       tapped_decode_ = std::make_unique<DecodeProgram>(c_, sampling, &tapped_);
       kernels_ = kernels_by_step(tapped_decode_->recording());
+      for (const FusedGroup& group : c_.groups) {
+        const std::string text = kernels_[c_.step(group.steps.back()).name];
+        for (const int s : group.steps) kernels_.try_emplace(c_.step(s).name, text);
+      }
     }
+    count = std::min(count, tapped_decode_->taps().most_tokens());
     set_state(token, static_cast<uint32_t>(draw));
-    device_.submit(tapped_decode_->recording(), count);
+    submit_tokens(*tapped_decode_, 0, count);
     const auto chosen = gpu::read<int32_t>(device_, tapped_decode_->out_tokens(), static_cast<size_t>(count));
-    tapped_decode_->taps().hand_over(count, position_, tap_);
+    const int first = position_;
     position_ += count;
+    tapped_decode_->taps().hand_over(count, first, tap_);
     return chosen;
   }
 
@@ -161,6 +162,15 @@ class GpuExecutor : public Executor {
     begun_.reset();
     decode_.reset();
     decode_ = std::make_unique<DecodeProgram>(c_, sampling);
+  }
+
+  // The GPU is at the first token while the others are encoded.
+  void submit_tokens(DecodeProgram& program, int done, int count) {
+    while (done < count) {
+      const int now = std::min(std::max(1, done), count - done);
+      device_.submit(program.recording(), now);
+      done += now;
+    }
   }
 
   void ask_for_chosen(int count) {

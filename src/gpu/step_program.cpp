@@ -5,10 +5,12 @@
 #include "base/error.h"
 #include "gpu/add.h"
 #include "gpu/attention_prefill.h"
+#include "gpu/copy.h"
 #include "gpu/embed.h"
 #include "gpu/glu.h"
 #include "gpu/matvec.h"
 #include "gpu/norm.h"
+#include "gpu/rope.h"
 #include "gpu/route.h"
 #include "gpu/softcap.h"
 
@@ -79,20 +81,30 @@ StepProgram::StepProgram(GpuContext& context, std::shared_ptr<ActivationBuffers>
   }
 }
 
-// A rope step's output exists only after the attention step, which reads it: so it is copied then.
+// A rope step's output exists only after the attention step, which reads it: so it is copied then. Copies are
+// dispatches, because a copy of buffers would end the pass.
 void StepProgram::tap(const Step& step) {
   if (std::holds_alternative<Rope>(step.op)) {
     taps_[step.output] = {};
     return;
   }
   const auto copy = [&](int v) {
-    const uint64_t bytes = f32_bytes(c_.width(v), rows(step));
-    taps_[v] = c_.device.create_buffer("tap of " + c_.plan.values[static_cast<size_t>(v)].name, bytes);
-    recording_.copy("tap", value(v), 0, taps_[v], 0, bytes);
+    const std::string& name = c_.plan.values[static_cast<size_t>(v)].name;
+    const Buffer& to = taps_[v] = c_.device.create_buffer("tap of " + name, f32_bytes(c_.width(v), rows(step)));
+    record_copy(recording_, "tap", value(v), to, to.size());
   };
   copy(step.output);
   if (!std::holds_alternative<Attention>(step.op)) return;
-  if (rotated_.count(step.inputs[0]) > 0 && taps_.count(step.inputs[0]) > 0) copy(step.inputs[0]);
+  if (taps_.count(step.inputs[0]) > 0) copy(step.inputs[0]);
+}
+
+// Turned keys go to the cache only, so those to be seen are turned once more, before their input's memory is reused.
+void StepProgram::tap_keys(const Step& k) {
+  const auto& op = std::get<Rope>(k.op);
+  const auto head = static_cast<uint32_t>(op.head_dim), width = static_cast<uint32_t>(c_.width(k.output));
+  taps_[k.output] = c_.device.create_buffer("tap of " + k.name, f32_bytes(c_.width(k.output), tokens_));
+  record_rope(recording_, "tap", {static_cast<uint32_t>(tokens_), width / head, head}, c_.state,
+              c_.ropes[static_cast<size_t>(op.rope)], value(k.inputs[0]), taps_[k.output]);
 }
 
 // A value of all tokens lives in the shared memory, one of a few in a buffer of its own.
@@ -171,7 +183,7 @@ void StepProgram::record(const Attention& op, const Step& step) {
   const LayerCache& cache = c_.caches[static_cast<size_t>(op.layer)];
   const Step& q = *rotated_.at(step.inputs[0]);
   const Step& k = *rotated_.at(step.inputs[1]);
-  rotated_.erase(step.inputs[1]);  // the turned keys are in the cache only
+  if (taps_.count(k.output) > 0) tap_keys(k);
   const Buffer& heads = c_.weights.head_weights(op.layer);
   const Buffer& turned = value(q.output);
   const uint32_t tokens = static_cast<uint32_t>(tokens_);

@@ -35,7 +35,7 @@ class StepProgram {
 
   // The output of the last step after a run.
   Buffer logits() const { return value(c_.plan.steps.back().output); }
-  // The copy of a tapped step's output: none for steps that did not run or are never stored by themselves.
+  // The copy of a tapped step's output: none for steps that did not run.
   Buffer tapped(const Step& step) const;
   int rows(const Step& step) const { return step.logits_only ? logit_rows_ : tokens_; }
 
@@ -57,6 +57,7 @@ class StepProgram {
   Buffer& own_value(const Step& step);
   void take_last_row(const Step& step);
   void tap(const Step& step);
+  void tap_keys(const Step& k);
   void matmul(const Step& step, int tokens);
 
   GpuContext& c_;

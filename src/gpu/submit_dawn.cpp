@@ -278,9 +278,10 @@ void Device::begin_read(const Buffer& readback) {
   state_->api->BufferMapAsync(buffer.buffer, WGPUMapMode_Read, 0, buffer.bytes, info);
 }
 
-void Device::end_read(const Buffer& readback, std::span<std::byte> out) {
+void Device::end_read(const Buffer& readback, uint64_t bytes,
+                      const std::function<void(std::span<const std::byte>)>& see) {
   BufferState& buffer = readback.state();
-  if (!buffer.mapping || out.size() > buffer.bytes) {
+  if (!buffer.mapping || bytes > buffer.bytes) {
     fail({ErrorCode::kInternal, "end_read without begin_read, or of too much", buffer.label, "", "", ""});
   }
   state_->pump(buffer.mapped, buffer.label);
@@ -288,10 +289,14 @@ void Device::end_read(const Buffer& readback, std::span<std::byte> out) {
   if (buffer.map_status != WGPUMapAsyncStatus_Success) {
     fail({ErrorCode::kDevice, "the GPU's answer could not be read: " + buffer.map_message, buffer.label, "", "", ""});
   }
+  // Who looks may stop the run there and then; the buffer must be given back all the same.
+  struct Unmap {
+    BufferState& buffer;
+    ~Unmap() { buffer.device->api->BufferUnmap(buffer.buffer); }
+  } const unmap{buffer};
   const void* mapped = state_->api->BufferGetConstMappedRange(buffer.buffer, 0, buffer.bytes);
   if (mapped == nullptr) fail({ErrorCode::kDevice, "the GPU's answer is not mapped", buffer.label, "", "", ""});
-  std::memcpy(out.data(), mapped, out.size());
-  state_->api->BufferUnmap(buffer.buffer);
+  see({static_cast<const std::byte*>(mapped), static_cast<size_t>(bytes)});
 }
 
 void Device::wait() {

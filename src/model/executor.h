@@ -78,7 +78,7 @@ class Executor {
   // Forgets the tokens from `position` on; only as many as the last decode() ran.
   virtual void rewind(int position);
 
-  // Taps every step (null: none). Nothing is fused across the border of a tapped step.
+  // Taps every step (null: none). What a fused kernel never stores is computed for the tap from what the kernel read.
   virtual void set_tap(Tap tap) = 0;
 
   // Taps some steps; where a backend can, the others keep their fusions and batches.

@@ -1,5 +1,6 @@
 #include "gpu/device.h"
 
+#include <cstring>
 #include <fstream>
 #include <numeric>
 
@@ -253,11 +254,19 @@ TEST(Recording, ReadbackBuffersDeliverInOrder) {
   };
   send(1, first);
   send(2, second);
-  float got[4] = {};
-  device.end_read(second, std::as_writable_bytes(std::span(got)));
-  EXPECT_EQ(got[3], 2);
-  device.end_read(first, std::as_writable_bytes(std::span(got)));
-  EXPECT_EQ(got[3], 1);
+  const auto last_of = [&](const Buffer& buffer) {
+    float got[4] = {};
+    device.end_read(buffer, 16, [&](std::span<const std::byte> bytes) { std::memcpy(got, bytes.data(), 16); });
+    return got[3];
+  };
+  EXPECT_EQ(last_of(second), 2);
+  EXPECT_EQ(last_of(first), 1);
+  // Who looks may fail; the buffer is in order afterwards.
+  send(3, first);
+  const Error error{ErrorCode::kUsage, "seen enough", "", "", "", ""};
+  EXPECT_THROW(device.end_read(first, 16, [&](std::span<const std::byte>) { fail(error); }), Failure);
+  send(4, first);
+  EXPECT_EQ(last_of(first), 4);
 }
 
 TEST(Recording, MeasuresTimeWithTimestamps) {

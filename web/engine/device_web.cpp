@@ -297,13 +297,16 @@ void Device::begin_read(const Buffer& readback) {
   host_gpu_begin_read(buffer.handle);
 }
 
-void Device::end_read(const Buffer& readback, std::span<std::byte> out) {
+void Device::end_read(const Buffer& readback, uint64_t bytes,
+                      const std::function<void(std::span<const std::byte>)>& see) {
   BufferState& buffer = readback.state();
-  if (!buffer.mapping || out.size() > buffer.bytes) {
+  if (!buffer.mapping || bytes > buffer.bytes) {
     fail({ErrorCode::kInternal, "end_read without begin_read, or of too much", buffer.label, "", "", ""});
   }
+  std::vector<std::byte> out(static_cast<size_t>(bytes));
   host_gpu_end_read(buffer.handle, out.data(), static_cast<uint32_t>(out.size()));
   buffer.mapping = false;
+  see(out);
 }
 
 void Device::wait() {
