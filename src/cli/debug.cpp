@@ -137,6 +137,33 @@ void write_dump(const std::string& folder, const Stages& run, const LoadedModel&
   writer.commit();
 }
 
+// The run with its taps; --nan-check ends it at the first value that is not finite.
+Stages run_watched(const Arguments& a, const LoadedModel& model, Executor& executor, std::span<const int32_t> prompt,
+                   const TapSteps& steps) {
+  Tap watch;
+  if (a.nan_check) {
+    watch = [](const Step& step, std::span<const float> data, int tokens, int position) {
+      if (const auto found = first_not_finite(step, data, tokens, position)) throw NotFinite(*found);
+    };
+  }
+  try {
+    return capture_run(executor, model.plan, prompt, steps, a.tokens, size_t{4} << 30, watch);
+  } catch (const NotFinite& found) {
+    if (a.json) {
+      print_json({{"model", model.config.id},
+                  {"backend", executor.name()},
+                  {"prompt_ids", std::vector<int32_t>(prompt.begin(), prompt.end())},
+                  {"not_finite", not_finite_json(found)}});
+    } else {
+      fmt::print(
+          "The run was stopped at its first value that is not finite: {} at position {}, column {} is {} ({} in "
+          "that step)\n",
+          found.stage, found.position, found.column, found.value, found.count);
+    }
+    throw Faulty{};
+  }
+}
+
 void debug(const Arguments& a) {
   const LoadedModel model = LoadedModel::load(a.model.empty() ? default_model() : std::filesystem::path(a.model));
   std::unique_ptr<Stages> reference;
@@ -156,7 +183,7 @@ void debug(const Arguments& a) {
                prompt.size());
   }
   const auto executor = make_executor(model, backend.name, {context, a.threads, 0, a.device});
-  const Stages run = capture_run(*executor, model.plan, prompt, steps, a.tokens);
+  const Stages run = run_watched(a, model, *executor, prompt, steps);
   prompt = run.prompt_ids;  // and what was generated
   const KernelOf kernel = [&](const Step& step) { return executor->kernel_of(step); };
   if (!a.compare.empty() && !reference) {
@@ -186,20 +213,8 @@ void debug(const Arguments& a) {
   if (logits) json.update(logits_json(a, model, logits->row(logits->rows() - 1)));
   if (logits && !a.json) print_logits(json);
   if (a.nan_check) {
-    const std::optional<NotFinite> found = first_not_finite(run);
-    json["not_finite"] = found ? Json{{"stage", found->stage},
-                                      {"position", found->position},
-                                      {"column", found->column},
-                                      {"count", found->count}}
-                               : Json(nullptr);
-    faulty = faulty || found;
-    if (!a.json) {
-      fmt::print("\n{}\n", found
-                               ? fmt::format("First value that is not finite: {} at position {}, column {} ({} in that "
-                                             "stage)",
-                                             found->stage, found->position, found->column, found->count)
-                               : "Every value is finite.");
-    }
+    json["not_finite"] = nullptr;
+    if (!a.json) fmt::print("\nEvery value is finite.\n");
   }
   if (!probes.empty()) json["probes"] = Json::array();
   for (const Probe& p : probes) {
@@ -246,7 +261,8 @@ void add_debug(CLI::App& app) {
       ->allow_extra_args(false);
   verb->add_option("--tokens", a->tokens, "Go on for so many tokens, and look into those too")
       ->check(CLI::NonNegativeNumber);
-  verb->add_flag("--nan-check", a->nan_check, "Name the first value that is not finite; exit 1 if there is one");
+  verb->add_flag("--nan-check", a->nan_check,
+                 "Stop at the first value that is not finite and name it; exit 1 if there is one");
   verb->add_option("--dump", a->dump, "Write every tapped stage to this folder, for a later --compare");
   verb->add_option("--html", a->html, "Write one page with charts");
   verb->add_option("--head", a->head, "The head whose attention the page shows: LAYER:HEAD")->default_str("0:0");

@@ -149,15 +149,16 @@ Json comparison_json(const Comparison& comparison, const Plan& plan, const Kerne
   return json;
 }
 
-std::optional<NotFinite> first_not_finite(const Stages& stages) {
-  for (const Stage& stage : stages.all) {
-    const TensorStatistics s = statistics(stage.data);
-    if (s.not_finite == 0) continue;
-    const int at = static_cast<int>(s.first_not_finite);
-    return NotFinite{stage.name, stage.position + at / stage.width, at % stage.width, stage.data[s.first_not_finite],
-                     s.not_finite};
-  }
-  return std::nullopt;
+std::optional<NotFinite> first_not_finite(const Step& step, std::span<const float> data, int tokens, int position) {
+  const TensorStatistics s = statistics(data);
+  if (s.not_finite == 0) return std::nullopt;
+  const size_t width = data.size() / static_cast<size_t>(std::max(1, tokens));
+  return NotFinite{step.name, position + static_cast<int>(s.first_not_finite / width),
+                   static_cast<int>(s.first_not_finite % width), data[s.first_not_finite], s.not_finite};
+}
+
+Json not_finite_json(const NotFinite& found) {
+  return {{"stage", found.stage}, {"position", found.position}, {"column", found.column}, {"count", found.count}};
 }
 
 }  // namespace doppler

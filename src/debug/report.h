@@ -25,9 +25,10 @@ struct NotFinite {
   std::string stage;
   int position = 0, column = 0;
   float value = 0;
-  size_t count = 0;  // in that stage
+  size_t count = 0;  // in what the tap saw
 };
-// The first in the order of computation.
-std::optional<NotFinite> first_not_finite(const Stages& stages);
+// The first value that is not finite in what a tap sees of a step.
+std::optional<NotFinite> first_not_finite(const Step& step, std::span<const float> data, int tokens, int position);
+Json not_finite_json(const NotFinite& found);
 
 }  // namespace doppler

@@ -43,7 +43,7 @@ TapSteps steps_of_layers(const Plan& plan, std::span<const int> layers) {
 }
 
 Stages capture_run(Executor& executor, const Plan& plan, std::span<const int32_t> tokens, const TapSteps& steps,
-                   int generate, size_t most_bytes) {
+                   int generate, size_t most_bytes, const Tap& watch) {
   size_t bytes = 0;
   for (const Step& step : plan.steps) {
     const auto width = static_cast<size_t>(plan.values[static_cast<size_t>(step.output)].width);
@@ -56,7 +56,11 @@ Stages capture_run(Executor& executor, const Plan& plan, std::span<const int32_t
   }
   Capture capture{std::string(executor.name())};
   executor.reset();
-  executor.set_tap_at(capture.tap(), steps);
+  const auto both = [keep = capture.tap(), &watch](const Step& step, std::span<const float> data, int rows, int first) {
+    if (watch) watch(step, data, rows, first);
+    keep(step, data, rows, first);
+  };
+  executor.set_tap_at(both, steps);
   std::vector<int32_t> text(tokens.begin(), tokens.end());
   std::span<const float> logits = executor.forward(tokens, Logits::kAll);
   const auto vocab = static_cast<size_t>(plan.values[static_cast<size_t>(plan.steps.back().output)].width);

@@ -50,9 +50,10 @@ TapSteps steps_of_layers(const Plan& plan, std::span<const int> layers);
 
 // Runs the tokens from an empty context with the tapped steps captured, and all logits; then goes on for `generate`
 // likeliest tokens, which a backend may choose several at a time, and captures those as well (they are appended to
-// prompt_ids). Fails before anything runs if what is captured would not fit in `most_bytes`.
+// prompt_ids). Fails before anything runs if what is captured would not fit in `most_bytes`. `watch` sees all of it as
+// soon as it is there: on a GPU after each submit.
 Stages capture_run(Executor& executor, const Plan& plan, std::span<const int32_t> tokens, const TapSteps& steps,
-                   int generate = 0, size_t most_bytes = size_t{4} << 30);
+                   int generate = 0, size_t most_bytes = size_t{4} << 30, const Tap& watch = {});
 
 // One safetensors file: a tensor f32 [rows, width] a stage. Its metadata keeps the order of the steps, the first row's
 // position, the prompt and where it comes from.

@@ -10,6 +10,7 @@
 // fails every later call; a new Device may then be opened in the same process.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -154,6 +155,10 @@ class Device {
   // be used.
   void begin_read(const Buffer& readback);
   void end_read(const Buffer& readback, uint64_t bytes, const std::function<void(std::span<const std::byte>)>& see);
+  void end_read(const Buffer& readback, std::span<std::byte> out) {  // copies them
+    end_read(readback, out.size(),
+             [&](std::span<const std::byte> bytes) { std::copy(bytes.begin(), bytes.end(), out.begin()); });
+  }
 
   // Until everything submitted so far is done.
   void wait();

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "base/json.h"
 #include "support/program.h"
@@ -32,6 +33,39 @@ TEST(Debug, ComparesWithAnotherBackendAsJson) {
   EXPECT_TRUE(json["first_bad"].is_null());
   EXPECT_GT(json["stages"].size(), 100u);
   EXPECT_EQ(json["top"][0]["text"], " blue");
+}
+
+// A copy of a checkpoint whose matrix has the largest weights there are in its first row (a conversion takes no
+// infinite ones), so that sums over it overflow.
+void spoil(const std::filesystem::path& from, const std::filesystem::path& to, const std::string& tensor) {
+  std::filesystem::copy(from, to);
+  std::fstream file(to / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  uint64_t length = 0;
+  file.read(reinterpret_cast<char*>(&length), 8);
+  std::string text(length, ' ');
+  file.read(text.data(), static_cast<std::streamsize>(length));
+  const Json header = parse_json(text, "header");
+  ASSERT_TRUE(header.contains(tensor)) << text;
+  ASSERT_EQ(header[tensor]["dtype"], "BF16");
+  const std::vector<uint16_t> row(header[tensor]["shape"][1].get<size_t>(), 0x7f7f);
+  file.seekp(static_cast<std::streamoff>(8 + length + header[tensor]["data_offsets"][0].get<uint64_t>()));
+  file.write(reinterpret_cast<const char*>(row.data()), static_cast<std::streamsize>(2 * row.size()));
+}
+
+TEST(Debug, StopsAtTheFirstValueThatIsNotFinite) {
+  const testing::Scratch scratch;
+  const std::string model = (scratch / "model").string();
+  spoil(DOPPLER_TEST_DATA "/models/gemma3-a", scratch / "spoilt", "model.layers.1.mlp.up_proj.weight");
+  EXPECT_EQ(call("convert " + (scratch / "spoilt").string() + " " + model + " --quant f32 --no-tokenizer").code, 0);
+  const std::string run = "debug " + model + " --backend cpu --prompt-ids 2,5,9 --nan-check ";
+  const Outcome outcome = call(run);
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.out.find("layer1.up_proj at position 0, column 0 is"), std::string::npos) << outcome.out;
+  EXPECT_EQ(outcome.out.find("layer1.ffn_out"), std::string::npos) << "what came later was not run";
+  const Outcome json = call(run + "--json");
+  EXPECT_EQ(json.code, 1);
+  EXPECT_EQ(parse_json(json.out, "output")["not_finite"]["stage"], "layer1.up_proj");
+  EXPECT_EQ(call(run + "--layers 0").code, 1) << "the logits are looked at as well";
 }
 
 TEST(Debug, ADumpIsAReferenceAndAnotherModelIsOutOfBounds) {

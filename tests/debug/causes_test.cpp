@@ -99,7 +99,7 @@ TEST_F(Signature, NotFiniteIsNamedWithItsPlace) {
   Stage& s = stage(run_, "layer1.ffn_out");
   s.data[static_cast<size_t>(4 * s.width + 7)] = std::numeric_limits<float>::quiet_NaN();
   expect("layer1.ffn_out", "position 4, column 7");
-  const auto found = first_not_finite(run_);
+  const auto found = first_not_finite(*plan_.find(s.name), s.data, s.rows(), s.position);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->stage, "layer1.ffn_out");
   EXPECT_EQ(found->position, 4);

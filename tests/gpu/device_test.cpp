@@ -1,6 +1,5 @@
 #include "gpu/device.h"
 
-#include <cstring>
 #include <fstream>
 #include <numeric>
 
@@ -256,7 +255,7 @@ TEST(Recording, ReadbackBuffersDeliverInOrder) {
   send(2, second);
   const auto last_of = [&](const Buffer& buffer) {
     float got[4] = {};
-    device.end_read(buffer, 16, [&](std::span<const std::byte> bytes) { std::memcpy(got, bytes.data(), 16); });
+    device.end_read(buffer, std::as_writable_bytes(std::span(got)));
     return got[3];
   };
   EXPECT_EQ(last_of(second), 2);
