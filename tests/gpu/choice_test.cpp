@@ -1,8 +1,11 @@
 // The functions that choose a kernel's variant, without a GPU.
+#include <cmath>
 #include <map>
 
 #include "gpu/add.h"
 #include "gpu/embed.h"
+#include "gpu/expert_matmul.h"
+#include "gpu/experts.h"
 #include "gpu/gpu_test.h"
 #include "gpu/matvec.h"
 #include "gpu/norm.h"
@@ -82,6 +85,57 @@ TEST(Compose, RefusesVariantsThatDoNotFitTheKernel) {
   EXPECT_EQ(composed.text, "enable subgroups;\n\n\nfn a() {}\noverride threads: u32;\n");
   EXPECT_EQ(composed.locate(4), "lib/s.a.wgsl:3");
   EXPECT_EQ(composed.locate(5), "k.wgsl:1");
+}
+
+// A large GPU: 32 lanes a subgroup, integer products.
+Capabilities large_gpu() {
+  Capabilities capabilities = minimal_capabilities();
+  capabilities.subgroups = true;
+  capabilities.subgroup_min = capabilities.subgroup_max = 32;
+  capabilities.int8_dot = true;
+  capabilities.limits.workgroup_bytes = 48 << 10;
+  capabilities.limits.invocations = 1024;
+  return capabilities;
+}
+
+TEST(ChooseExperts, KeepSixteenBitsOfXWhereThereAreIntegerProducts) {
+  const ExpertsShape shape{DType::kMXFP4, 32, 4, 2880, 2880};
+  ASSERT_TRUE(can_fuse_experts(large_gpu(), shape));
+  const Variant up = choose_experts_up(large_gpu(), shape), down = choose_experts_down(large_gpu(), shape);
+  EXPECT_NE(up.name().find("x=int16"), std::string::npos) << up.name();
+  EXPECT_NE(down.name().find("x=stored16"), std::string::npos) << down.name();
+  Capabilities without = large_gpu();
+  without.int8_dot = false;
+  EXPECT_NE(choose_experts_up(without, shape).name().find("x=float"), std::string::npos);
+  EXPECT_NE(choose_experts_down(without, shape).name().find("x=stored_float"), std::string::npos);
+  // Whole pieces of 32 are left for down, or floats.
+  EXPECT_NE(choose_experts_up(large_gpu(), {DType::kMXFP4, 32, 4, 2880, 2884}).name().find("up_out=plain"),
+            std::string::npos);
+}
+
+TEST(ChooseExperts, OneRoundOfWorkgroupsGoesThroughGateAndUp) {
+  for (const uint64_t ffn : {32, 768, 2880, 14336}) {
+    for (const uint32_t k : {1u, 4u, 8u}) {
+      auto c = constants(choose_experts_up(large_gpu(), {DType::kMXFP4, 32, k, 2880, ffn}));
+      const double rows = c["groups"] * c["rows"] * c["bands"];
+      EXPECT_EQ(std::fmod(rows, 64), 0) << "results are left by the piece";
+      EXPECT_LE(k * std::ceil(2 * static_cast<double>(ffn) / rows), 132) << ffn << " " << k;
+    }
+  }
+}
+
+TEST(ChooseExperts, MoreThanThereIsRoomForAreNotFused) {
+  EXPECT_FALSE(can_fuse_experts(large_gpu(), {DType::kMXFP4, 512, 4, 2880, 2880}));
+  EXPECT_FALSE(can_fuse_experts(large_gpu(), {DType::kMXFP4, 64, 33, 2880, 2880}));
+  EXPECT_FALSE(can_fuse_experts(large_gpu(), {DType::kMXFP4, 32, 4, 2882, 2880}));
+  EXPECT_FALSE(can_fuse_experts(minimal_capabilities(), {DType::kMXFP4, 32, 4, 8192, 2880})) << "x is too long";
+}
+
+TEST(ChooseExperts, APrefillRoundsXOnlyWhereItMay) {
+  ExpertMatmulShape shape{DType::kMXFP4, 512, 5760, 2880, 32, 4};
+  EXPECT_EQ(choose_expert_matmul(large_gpu(), shape).kernel, MatmulKernel::kInt8);
+  shape.exact = true;
+  EXPECT_EQ(choose_expert_matmul(large_gpu(), shape).kernel, MatmulKernel::kFloat);
 }
 
 }  // namespace
