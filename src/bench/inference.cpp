@@ -191,7 +191,7 @@ class Subject {
       const int left = count - static_cast<int>(times.size()), wanted = std::min(pace_.batch(), left);
       const auto start = Clock::now();
       if (text) text->push_back(token);
-      std::vector<int32_t> chosen = executor_->decode(token, wanted, {}, 0, left > wanted);
+      std::vector<int32_t> chosen = executor_->decode(token, wanted, {}, times.size(), left > wanted);
       if (chosen.empty()) chosen.push_back(argmax(executor_->forward(std::span(&token, 1), Logits::kLast)));
       token = chosen.back();
       const double took = ms_since(start);

@@ -17,22 +17,26 @@ constexpr uint32_t kMergeThreads = 64;
 constexpr uint32_t kEnoughWorkgroups = 128;  // for the GPUs there are: measured on 132 multiprocessors
 constexpr uint32_t kMostSplits = 32;
 
-// Query heads of a workgroup: 1, 2 or 4. As few as keep within kEnoughWorkgroups.
-uint32_t heads_together(const AttentionShape& shape, uint32_t splits) {
-  uint32_t heads = shape.share() >= 3 ? 4 : shape.share();
-  while (heads > 1 && shape.kv_heads * splits * div_up(shape.share(), heads / 2) <= kEnoughWorkgroups) heads /= 2;
-  return heads;
-}
-
 // Workgroup memory of lib/split.wgsl and lib/attend.wgsl.
 uint32_t workgroup_bytes(uint32_t head_dim, uint32_t heads, uint32_t round_dims) {
   const uint32_t vectors =
-      head_dim + std::max(kThreads / kTeam * kTile, round_dims * (kThreads + 1)) + 2 * kTile + kTile / 8 + 1;
-  return 4 * heads * vectors + 4 * head_dim + head_dim + 64;
+      head_dim + std::max(kThreads / kTeam * kTile, round_dims * (kThreads + 1)) + 3 * kTile + kTile / 8 + 1;
+  return 4 * heads * vectors + 6 * head_dim + head_dim + head_dim / 2 + 64;
 }
 
-Grid grid_of(const AttentionShape& shape, uint32_t splits) {
-  return {splits, shape.kv_heads * div_up(shape.share(), heads_together(shape, splits)), 1};
+// Query heads of a workgroup: 1, 2 or 4. As few as keep within kEnoughWorkgroups, and as fit.
+uint32_t heads_together(const Capabilities& capabilities, const AttentionShape& shape, uint32_t splits) {
+  uint32_t heads = shape.share() >= 3 ? 4 : shape.share();
+  const auto too_many = [&] {
+    return shape.kv_heads * splits * div_up(shape.share(), heads / 2) <= kEnoughWorkgroups ||
+           workgroup_bytes(shape.head_dim, heads, 1) > capabilities.limits.workgroup_bytes;
+  };
+  while (heads > 1 && too_many()) heads /= 2;
+  return heads;
+}
+
+Grid grid_of(const Capabilities& capabilities, const AttentionShape& shape, uint32_t splits) {
+  return {splits, shape.kv_heads * div_up(shape.share(), heads_together(capabilities, shape, splits)), 1};
 }
 
 }  // namespace
@@ -47,7 +51,7 @@ uint64_t partial_bytes(const AttentionShape& shape, uint32_t splits) {
 
 Variant choose_attention_decode(const Capabilities& capabilities, const AttentionShape& shape, uint32_t splits,
                                 bool fused) {
-  const uint32_t heads = heads_together(shape, splits);
+  const uint32_t heads = heads_together(capabilities, shape, splits);
   uint32_t round_dims = 8;
   while (round_dims > 1 && workgroup_bytes(shape.head_dim, heads, round_dims) > capabilities.limits.workgroup_bytes) {
     round_dims /= 2;
@@ -61,9 +65,7 @@ Variant choose_attention_decode(const Capabilities& capabilities, const Attentio
            {"made_here", fused ? 1.0 : 0.0}}};
 }
 
-Variant choose_attention_merge(const Capabilities&) {
-  return {{}, {{"threads", kMergeThreads}}};
-}
+Variant choose_attention_merge(const Capabilities&) { return {{}, {{"threads", kMergeThreads}}}; }
 
 size_t record_attention_decode(Recording& recording, const std::string& step, const AttentionShape& shape,
                                const BoundBuffer& q, const AttentionDecodeBuffers& buffers, uint32_t splits) {
@@ -83,7 +85,7 @@ size_t record_attention_decode(Recording& recording, const std::string& step, co
        .cache = buffers.cache,
        .weights = buffers.weights,
        .partials = buffers.partials},
-      grid_of(shape, splits));
+      grid_of(recording.device().capabilities(), shape, splits));
 }
 
 size_t record_attention_fused(Recording& recording, const std::string& step, const AttentionShape& shape,
@@ -114,7 +116,7 @@ size_t record_attention_fused(Recording& recording, const std::string& step, con
        .rope = rope,
        .cache = buffers.cache,
        .partials = buffers.partials},
-      grid_of(shape, splits));
+      grid_of(recording.device().capabilities(), shape, splits));
 }
 
 size_t record_attention_merge(Recording& recording, const std::string& step, const AttentionShape& shape,

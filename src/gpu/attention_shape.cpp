@@ -23,9 +23,9 @@ void check_attention_shape(const AttentionShape& shape, const std::string& where
   if (shape.capacity < 64) {
     refuse("a layer's cache is too small", "at least 64 slots", fmt::format("{}", shape.capacity));
   }
-  // Kernels count the cache's vec4<u32> in u32.
-  if (kv_bytes(shape) / 16 > UINT32_MAX) {
-    refuse("a layer's cache is too large", "up to 64 GiB", fmt::format("{} bytes", kv_bytes(shape)));
+  // Kernels count the cache's words in u32.
+  if (kv_bytes(shape) / 4 > UINT32_MAX) {
+    refuse("a layer's cache is too large", "up to 16 GiB", fmt::format("{} bytes", kv_bytes(shape)));
   }
 }
 
@@ -35,7 +35,8 @@ uint32_t kv_capacity(uint32_t context, uint32_t window, uint32_t block) {
 }
 
 uint64_t kv_bytes(const AttentionShape& shape) {
-  return uint64_t{2} * shape.kv_heads * shape.capacity * shape.head_dim * 2;
+  return uint64_t{2} * shape.kv_heads * shape.capacity * shape.head_dim * 2 +
+         uint64_t{4} * shape.kv_heads * shape.capacity;
 }
 
 std::vector<float> head_weights(const AttentionShape& shape, std::span<const float> q_norm,

@@ -135,7 +135,8 @@ void record_project_norm(Recording& recording, const std::string& step, const We
   const Capabilities& capabilities = recording.device().capabilities();
   Prepared prepared = prepare(capabilities, weight, finish);
   const uint32_t subgroup = one_subgroup_size(capabilities);
-  prepared.variant.slots.emplace_back("project_out", finish.int8 ? "int8" : "plain");
+  const bool wide = one_subgroup_size(capabilities) >= 8;
+  prepared.variant.slots.emplace_back("project_out", !finish.int8 ? "plain" : wide ? "int8_wide" : "int8");
   prepared.variant.slots.emplace_back("group_sum", subgroup ? "subgroup" : "plain");
   prepared.variant.constants.emplace_back("subgroup", std::max(1u, subgroup));
   prepared.variant.constants.emplace_back("turns", static_cast<double>(prepared.turns));

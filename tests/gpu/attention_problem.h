@@ -33,13 +33,6 @@ inline Buffer upload_state(Device& device, const DecodeState& state) {
   return upload(device, "state", std::vector<DecodeState>{state});
 }
 
-// Of eight dims.
-inline float largest_of(const float* dims) {
-  float most = 0;
-  for (int d = 0; d < 8; ++d) most = std::max(most, std::abs(dims[d]));
-  return most;
-}
-
 inline Attention plan_op(const AttentionShape& shape) {
   return {.layer = 0,
           .heads = static_cast<int>(shape.heads),

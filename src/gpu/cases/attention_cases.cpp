@@ -63,7 +63,7 @@ Inputs make_inputs(Device& device, const AttentionCase& c, CaseUse use) {
   in.q = random.floats(size_t{c.tokens} * c.shape.heads * c.shape.head_dim, -2, 2);
   if (c.shape.sinks) in.sinks = random.floats(c.shape.heads, -3, 3);
   in.keys = as_cached_keys(random.floats(positions * kv_width, -2, 2));
-  in.values = as_cached_values(random.floats(positions * kv_width, -1, 1));
+  in.values = as_cached_values(random.floats(positions * kv_width, -1, 1), c.shape.head_dim);
   in.state = upload_values(device, "state", std::vector<DecodeState>{{.position = c.first}});
   in.weights = upload_floats(device, "weights", head_weights(c.shape, {}, {}, in.sinks));
   // Where nothing was stored nothing is finite: a kernel that looked at it would show.

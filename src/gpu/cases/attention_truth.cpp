@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <cstring>
 
 #include "base/half.h"
 
@@ -90,30 +90,25 @@ size_t CacheMap::value(size_t kv_head, size_t position, size_t d) const {
   return ((shape.kv_heads + kv_head) * shape.capacity + slot) * shape.head_dim + d;
 }
 
-size_t CacheMap::elements() const { return size_t{2} * shape.kv_heads * shape.capacity * shape.head_dim; }
-
-void pack_chunk(const float* dims, uint16_t* chunk) {
-  double most = 0;
-  for (int d = 0; d < 8; ++d) most = std::max(most, std::abs(static_cast<double>(dims[d])));
-  // 127 more than the exponent of a step; 2^14 steps are no more than the largest.
-  const int biased = most >= 0x1p-112 ? std::ilogb(most) - 14 + 127 : 1;
-  for (int d = 0; d < 8; ++d) {
-    const int bit = biased >> (d / 2 + d % 2 * 4) & 1;
-    const double steps = std::ldexp(static_cast<double>(dims[d]), 127 - biased);
-    const double doubles = std::clamp(std::nearbyint((steps - bit) / 2), -16384.0, 16383.0);
-    chunk[d] = static_cast<uint16_t>(static_cast<int>(doubles) * 2 + bit);
-  }
+size_t CacheMap::step(size_t kv_head, size_t position) const {
+  return size_t{2} * shape.kv_heads * shape.capacity * shape.head_dim +
+         2 * (kv_head * shape.capacity + position % shape.capacity);
 }
 
-void unpack_chunk(const uint16_t* chunk, float* dims) {
-  int biased = 0;
-  for (int d = 0; d < 8; ++d) biased |= (chunk[d] & 1) << (d / 2 + d % 2 * 4);
-  for (int d = 0; d < 8; ++d) {
-    const float steps = static_cast<int16_t>(chunk[d]);
-    dims[d] = biased == 255 ? steps * std::numeric_limits<float>::infinity()
-              : biased == 0 ? 0.0f
-                            : std::ldexp(steps, biased - 127);
+size_t CacheMap::elements() const { return kv_bytes(shape) / 2; }
+
+float pack_value(std::span<const float> value, uint16_t* packed) {
+  float most = 0;
+  for (const float v : value) most = std::max(most, std::abs(v));
+  const float inverse = most > 0 ? 32767.0f / most : 0;
+  for (size_t d = 0; d < value.size(); ++d) {
+    packed[d] = static_cast<uint16_t>(static_cast<int>(std::nearbyint(value[d] * inverse)));
   }
+  return most / 32767.0f;
+}
+
+void unpack_value(std::span<const uint16_t> packed, float step, float* value) {
+  for (size_t d = 0; d < packed.size(); ++d) value[d] = static_cast<float>(static_cast<int16_t>(packed[d])) * step;
 }
 
 std::vector<float> as_cached_keys(std::vector<float> keys) {
@@ -121,14 +116,11 @@ std::vector<float> as_cached_keys(std::vector<float> keys) {
   return keys;
 }
 
-std::vector<float> as_cached_values(std::vector<float> values) {
-  uint16_t chunk[8];
-  for (size_t i = 0; i + 8 <= values.size(); i += 8) {
-    // Twice: a largest dim that was rounded down over a power of two has another exponent the next time.
-    for (int round = 0; round < 2; ++round) {
-      pack_chunk(values.data() + i, chunk);
-      unpack_chunk(chunk, values.data() + i);
-    }
+std::vector<float> as_cached_values(std::vector<float> values, size_t head_dim) {
+  std::vector<uint16_t> packed(head_dim);
+  for (size_t i = 0; i < values.size(); i += head_dim) {
+    const float step = pack_value(std::span(values).subspan(i, head_dim), packed.data());
+    unpack_value(packed, step, values.data() + i);
   }
   return values;
 }
@@ -137,11 +129,12 @@ std::vector<uint16_t> packed_cache(const AttentionShape& shape, const std::vecto
                                    const std::vector<float>& values, uint16_t fill) {
   const CacheMap map{shape};
   std::vector<uint16_t> cache(map.elements(), fill);
-  const size_t width = size_t{shape.kv_heads} * shape.head_dim;
-  for (size_t i = 0; i < keys.size(); i += 8) {
-    const size_t position = i / width, head = i % width / shape.head_dim, d = i % shape.head_dim;
-    for (size_t n = 0; n < 8; ++n) cache[map.key(head, position, d) + n] = f32_to_f16(keys[i + n]);
-    pack_chunk(values.data() + i, cache.data() + map.value(head, position, d));
+  const size_t dim = shape.head_dim, width = shape.kv_heads * dim;
+  for (size_t i = 0; i < keys.size(); i += dim) {
+    const size_t position = i / width, head = i % width / dim;
+    for (size_t d = 0; d < dim; ++d) cache[map.key(head, position, d)] = f32_to_f16(keys[i + d]);
+    const float step = pack_value(std::span(values).subspan(i, dim), &cache[map.value(head, position, 0)]);
+    std::memcpy(&cache[map.step(head, position)], &step, sizeof(step));
   }
   return cache;
 }

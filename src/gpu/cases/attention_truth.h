@@ -1,6 +1,7 @@
 // Attention from its definition, in double, and how far a kernel in f32 may be from it.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "gpu/attention_shape.h"
@@ -24,15 +25,16 @@ struct CacheMap {
   AttentionShape shape;
   size_t key(size_t kv_head, size_t position, size_t d) const;  // in elements of two bytes
   size_t value(size_t kv_head, size_t position, size_t d) const;
+  size_t step(size_t kv_head, size_t position) const;  // an f32: two elements
   size_t elements() const;
 };
-// Eight dims of a value as the cache holds them (kernels/lib/chunk.wgsl), and back.
-void pack_chunk(const float* dims, uint16_t* chunk);
-void unpack_chunk(const uint16_t* chunk, float* dims);
-// Numbers that a cache can hold: keys rounded to f16; each run of eight of the values packed and unpacked.
+// A value as the cache holds it: integers, and the step they are counted in; and back.
+float pack_value(std::span<const float> value, uint16_t* packed);
+void unpack_value(std::span<const uint16_t> packed, float step, float* value);
+// Numbers that a cache can hold: keys rounded to f16, each value of head_dim numbers packed and unpacked.
 std::vector<float> as_cached_keys(std::vector<float> keys);
-std::vector<float> as_cached_values(std::vector<float> values);
-// Elements of what was never stored, if this fills it: a key reads as NaN, a value as infinite.
+std::vector<float> as_cached_values(std::vector<float> values, size_t head_dim);
+// Fills what was never stored: a key, and a value's step, reads as NaN.
 constexpr uint16_t kUnsetElement = 0xffff;
 std::vector<uint16_t> packed_cache(const AttentionShape& shape, const std::vector<float>& keys,
                                    const std::vector<float>& values, uint16_t fill);

@@ -6,7 +6,6 @@
 // use: splits
 // use: heads = one | two | four
 // use: soft_cap
-// use: chunk
 // use: eight
 // use: split
 // use: attend

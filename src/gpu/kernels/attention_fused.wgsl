@@ -9,7 +9,6 @@
 // use: splits
 // use: heads = one | two | four
 // use: soft_cap
-// use: chunk
 // use: eight
 // use: split
 // use: attend
@@ -41,6 +40,31 @@ struct Params {
 @group(0) @binding(6) var<storage, read> rope: array<vec2<f32>>;
 @group(0) @binding(7) var<storage, read_write> cache: array<vec4<u32>>;
 @group(0) @binding(8) var<storage, read_write> partials: array<f32>;
+
+var<workgroup> value_most: array<f32, head_dim / 8u>;  // of the new value's chunks
+
+// Of threads that are not the first to make scores, one a chunk.
+fn store_new(split: Split, thread: u32) {
+  let chunks = head_dim / 8u;
+  let chunk = thread - threads / 2u;
+  if (thread < threads / 2u || chunk >= chunks) {
+    return;
+  }
+  var most = 0.0;
+  for (var i = 0u; i < chunks; i++) {
+    most = max(most, value_most[i]);
+  }
+  let at = 8u * chunk;
+  let slot = split.newest % split.capacity;
+  cache[key_index(split.kv_head, chunk, slot, chunks, split.capacity)] = new_key_chunk(chunk);
+  cache[value_index(split.kv_head, slot, chunk, split.kv_heads, chunks, split.capacity)] = pack_value(
+      vec4<f32>(new_value[at], new_value[at + 1u], new_value[at + 2u], new_value[at + 3u]),
+      vec4<f32>(new_value[at + 4u], new_value[at + 5u], new_value[at + 6u], new_value[at + 7u]), inverse_step(most));
+  if (chunk == 0u) {
+    let step_at = step_index(split.kv_head, slot, split.kv_heads, chunks, split.capacity);
+    cache[step_at / 4u][step_at % 4u] = bitcast<u32>(most / kSteps);
+  }
+}
 
 // Reads the split's first tile, and takes `head_count` queries through norm and rope into `query` and, where the split
 // holds the newest key, k and v into new_key and new_value. What does not depend on the position is asked for first,
@@ -105,7 +129,11 @@ fn prepare(split: Split, first_head: u32, head_count: u32, thread: u32) {
     new_key[j + quads] = halves(key_high * c + key_low * s);
   }
   if (for_key && j < head_dim / 8u) {
-    new_value[j] = pack_chunk(value_first, value_second);
+    for (var i = 0u; i < 4u; i++) {
+      new_value[8u * j + i] = value_first[i];
+      new_value[8u * j + 4u + i] = value_second[i];
+    }
+    value_most[j] = largest(value_first, value_second);
   }
   workgroupBarrier();
 }
@@ -127,11 +155,8 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
   let split = Split(first, min(first + each, position + 1u), position, kv_head, params.kv_heads, params.capacity);
 
   prepare(split, first_head, head_count, thread);
-  if (split.end == position + 1u && id.y % blocks == 0u && thread < head_dim / 8u) {
-    let slot = position % params.capacity;
-    let chunks = head_dim / 8u;
-    cache[key_index(kv_head, thread, slot, chunks, params.capacity)] = new_key_chunk(thread);
-    cache[value_index(kv_head, slot, thread, params.kv_heads, chunks, params.capacity)] = new_value_chunk(thread);
+  if (split.end == position + 1u && id.y % blocks == 0u) {
+    store_new(split, thread);
   }
   let has_sink = params.sinks == 1u && id.x == 0u;
   var sinks = Heads(0.0);

@@ -10,7 +10,6 @@
 // use: kv_cache
 // use: heads = four
 // use: soft_cap
-// use: chunk
 // use: eight
 // use: prefill_tile
 
@@ -44,7 +43,7 @@ struct Params {
 
 var<workgroup> query: array<Heads, teams * head_dim>;                // [team][dim], times the scale
 var<workgroup> scores: array<Heads, teams * key_parts * kTile>;
-var<workgroup> shares: array<Heads, teams * key_parts * kTile>;      // exp(score - max)
+var<workgroup> shares: array<Heads, teams * key_parts * kTile>;      // exp(score - max), times the value's step
 var<workgroup> maxima: array<Heads, teams * key_parts * 8u>;
 
 @compute @workgroup_size(teams * key_parts * kTeam)
@@ -95,8 +94,11 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     let slot = there % params.capacity;
     let last = min(newest - there, kTile - 1u);
     let keys_at = key_index(kv_head, 0u, 0u, chunks, params.capacity);
-    let two = two_scores(keys_at + slot_at(slot, lane, last), keys_at + slot_at(slot, lane + kTeam, last),
-                         team * head_dim);
+    let slot0 = slot_at(slot, lane, last);
+    let slot1 = slot_at(slot, lane + kTeam, last);
+    let step0 = value_step(kv_head, slot0);
+    let step1 = value_step(kv_head, slot1);
+    let two = two_scores(keys_at + slot0, keys_at + slot1, team * head_dim);
     var s0 = two.a;
     var s1 = two.b;
     if (params.softcap != 0.0) {
@@ -124,8 +126,8 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     }
     let p0 = select(vec4<f32>(0.0), exp(s0 - most), sees0);
     let p1 = select(vec4<f32>(0.0), exp(s1 - most), sees1);
-    shares[own + lane] = p0;
-    shares[own + kTeam + lane] = p1;
+    shares[own + lane] = p0 * step0;
+    shares[own + kTeam + lane] = p1 * step1;
     let rescale = exp(highest - most);
     highest = most;
     sum = sum * rescale + p0 + p1;

@@ -8,7 +8,7 @@
 // use: x = float | int8 | int8_wide
 // use: int_dots = none | q8_0 | q4_k | q6_k | q4_k_q6_k
 // use: team_sum = plain | subgroup
-// use: project_out = plain | int8
+// use: project_out = plain | int8 | int8_wide
 // use: project
 // use: project_rows = dense
 // use: group_sum = plain | subgroup

@@ -4,7 +4,6 @@
 // use: state
 // use: kv_cache
 // use: halves
-// use: chunk
 // use: rope_turn
 
 override threads: u32 = 256;
@@ -40,7 +39,7 @@ struct Params {
 @group(0) @binding(7) var<storage, read_write> cache: array<u32>;
 @group(0) @binding(8) var<storage, read_write> q_out: array<vec2<f32>>;  // [tokens, heads · head_dim]
 
-var<workgroup> squares: array<f32, threads>;
+var<workgroup> squares: array<f32, threads>;  // sums of them for q and k; for v the largest dim of a chunk
 
 fn load(kind: u32, at: u32) -> vec2<f32> {
   if (kind == 0u) {
@@ -86,9 +85,19 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
       sum += dot(low[n], low[n]) + dot(high[n], high[n]);
     }
   }
+  // A value's lane takes one chunk; kTeam chunks are the largest head there is.
+  var value_first = vec4<f32>(0.0);
+  var value_second = vec4<f32>(0.0);
+  let chunks = params.head_dim / 8u;
+  if (here && kind == 2u && lane < chunks) {
+    let at = source + 4u * lane;
+    value_first = vec4<f32>(v[at], v[at + 1u]);
+    value_second = vec4<f32>(v[at + 2u], v[at + 3u]);
+    sum = largest(value_first, value_second);
+  }
+  squares[thread] = sum;
+  workgroupBarrier();
   if (params.norm == 1u) {
-    squares[thread] = sum;
-    workgroupBarrier();
     if (kind != 2u) {
       var total = 0.0;
       for (var i = 0u; i < kTeam; i++) {
@@ -110,16 +119,21 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
 
   let position = params.first + params.follow_state * state.position + token;
   let slot = position % params.capacity;
-  let chunks = params.head_dim / 8u;
   if (kind == 2u) {
-    if (lane < chunks) {  // kTeam chunks are the largest head there is
-      let at = source + 4u * lane;
-      let packed = pack_chunk(vec4<f32>(v[at], v[at + 1u]), vec4<f32>(v[at + 2u], v[at + 3u]));
+    var most = 0.0;
+    for (var i = 0u; i < chunks; i++) {
+      most = max(most, squares[team * kTeam + i]);
+    }
+    if (lane < chunks) {
+      let packed = pack_value(value_first, value_second, inverse_step(most));
       let to = 4u * value_index(head, slot, lane, params.kv_heads, chunks, params.capacity);
       cache[to] = packed.x;
       cache[to + 1u] = packed.y;
       cache[to + 2u] = packed.z;
       cache[to + 3u] = packed.w;
+    }
+    if (lane == 0u) {
+      cache[step_index(head, slot, params.kv_heads, chunks, params.capacity)] = bitcast<u32>(most / kSteps);
     }
     return;
   }

@@ -12,12 +12,14 @@ override round_dims: u32 = 2;   // dims of a chunk added up at a time, a divisor
 var<workgroup> scratch: array<Heads, max(threads / kTeam * kTile, round_dims * (threads + 1u))>;
 var<workgroup> scores: array<Heads, kTile>;
 var<workgroup> shares: array<Heads, kTile>;         // exp(score - max)
+var<workgroup> shares_of_steps: array<Heads, kTile>;  // times the value's step
 var<workgroup> maxima: array<Heads, kTile / 8u>;
 var<workgroup> rescale: Heads;
 var<workgroup> key_squares: array<f32, head_dim / 4u>;
 
 var<private> keys_here: EightChunks;   // of this thread: keys lane and lane + 32, four chunks each
 var<private> values_here: EightChunks; // eight keys, one chunk each
+var<private> step_here: f32;           // of value `thread` of the tile
 var<private> mixed: EightHeads;        // this thread's eight dims
 var<private> sum: Heads;
 var<private> highest: Heads;           // kept by the threads that make scores
@@ -51,6 +53,7 @@ fn read_tile(split: Split, first: u32, thread: u32) {
       read_group_value(split, first, slot, 2u, thread), read_group_value(split, first, slot, 3u, thread),
       read_group_value(split, first, slot, 4u, thread), read_group_value(split, first, slot, 5u, thread),
       read_group_value(split, first, slot, 6u, thread), read_group_value(split, first, slot, 7u, thread));
+  step_here = read_step(split, first, slot, min(thread, kTile - 1u));
 }
 
 // Sums for the norm: of the queries over the lower half of the threads, of the key over the upper half. Waits.
@@ -152,7 +155,9 @@ fn score_tile(split: Split, first: u32, thread: u32, cap: f32) {
     for (var i = 0u; i < kTile / 8u; i++) {
       most = max(most, maxima[i]);
     }
-    shares[thread] = select(Heads(0.0), exp(scores[thread] - most), first + thread < split.end);
+    let share = select(Heads(0.0), exp(scores[thread] - most), first + thread < split.end);
+    shares[thread] = share;
+    shares_of_steps[thread] = share * step_here;
     if (thread == 0u) {
       rescale = exp(highest - most);
     }
@@ -161,16 +166,20 @@ fn score_tile(split: Split, first: u32, thread: u32, cap: f32) {
   workgroupBarrier();
 }
 
-fn mix_group_value(value: vec4<u32>, n: u32, split: Split, first: u32, thread: u32) {
-  let chunks = head_dim / 8u;
-  let i = thread / chunks + n * key_groups();
-  var v = value;
-  if (made_here && first + i == split.newest) {
-    v = new_value_chunk(thread % chunks);
-  }
-  let share = select(Heads(0.0), shares[min(i, kTile - 1u)], i < kTile);
-  sum += share;
-  mixed = mix_in(mixed, share, v);
+fn mix_group_value(value: vec4<u32>, n: u32, thread: u32) {
+  let i = thread / (head_dim / 8u) + n * key_groups();
+  let at = min(i, kTile - 1u);
+  sum += select(Heads(0.0), shares[at], i < kTile);
+  mixed = mix_in(mixed, select(Heads(0.0), shares_of_steps[at], i < kTile), value);
+}
+
+// The value that is not in the cache yet: one group of threads adds it.
+fn mix_new_value(share: Heads, thread: u32) {
+  let at = thread * 8u;
+  mixed = EightHeads(mixed.a + share * new_value[at], mixed.b + share * new_value[at + 1u],
+                     mixed.c + share * new_value[at + 2u], mixed.d + share * new_value[at + 3u],
+                     mixed.e + share * new_value[at + 4u], mixed.f + share * new_value[at + 5u],
+                     mixed.g + share * new_value[at + 6u], mixed.h + share * new_value[at + 7u]);
 }
 
 fn mix_tile(split: Split, first: u32, thread: u32) {
@@ -181,14 +190,17 @@ fn mix_tile(split: Split, first: u32, thread: u32) {
     return;
   }
   let v = values_here;
-  mix_group_value(v.a, 0u, split, first, thread);
-  mix_group_value(v.b, 1u, split, first, thread);
-  mix_group_value(v.c, 2u, split, first, thread);
-  mix_group_value(v.d, 3u, split, first, thread);
-  mix_group_value(v.e, 4u, split, first, thread);
-  mix_group_value(v.f, 5u, split, first, thread);
-  mix_group_value(v.g, 6u, split, first, thread);
-  mix_group_value(v.h, 7u, split, first, thread);
+  mix_group_value(v.a, 0u, thread);
+  mix_group_value(v.b, 1u, thread);
+  mix_group_value(v.c, 2u, thread);
+  mix_group_value(v.d, 3u, thread);
+  mix_group_value(v.e, 4u, thread);
+  mix_group_value(v.f, 5u, thread);
+  mix_group_value(v.g, 6u, thread);
+  mix_group_value(v.h, 7u, thread);
+  if (made_here && split.newest - first < kTile && thread < head_dim / 8u) {
+    mix_new_value(shares[split.newest - first], thread);
+  }
 }
 
 // All tiles of a split, the first of which was read already. A sink is a score without a value: it counts in split 0.

@@ -47,12 +47,12 @@ fn scaled(m: EightHeads, by: Heads) -> EightHeads {
   return EightHeads(m.a * by, m.b * by, m.c * by, m.d * by, m.e * by, m.f * by, m.g * by, m.h * by);
 }
 
+// share: of the value, times its step.
 fn mix_in(m: EightHeads, share: Heads, value: vec4<u32>) -> EightHeads {
-  let a = chunk_dims(value.x);
-  let b = chunk_dims(value.y);
-  let c = chunk_dims(value.z);
-  let d = chunk_dims(value.w);
-  let part = share * chunk_step(value);
-  return EightHeads(m.a + part * a.x, m.b + part * a.y, m.c + part * b.x, m.d + part * b.y, m.e + part * c.x,
-                    m.f + part * c.y, m.g + part * d.x, m.h + part * d.y);
+  let a = value_dims(value.x);
+  let b = value_dims(value.y);
+  let c = value_dims(value.z);
+  let d = value_dims(value.w);
+  return EightHeads(m.a + share * a.x, m.b + share * a.y, m.c + share * b.x, m.d + share * b.y, m.e + share * c.x,
+                    m.f + share * c.y, m.g + share * d.x, m.h + share * d.y);
 }

@@ -43,6 +43,11 @@ fn slot_at(slot: u32, i: u32, last: u32) -> u32 {
   return next - select(0u, params.capacity, next >= params.capacity);
 }
 
+fn value_step(kv_head: u32, slot: u32) -> f32 {
+  let at = step_index(kv_head, slot, params.kv_heads, head_dim / 8u, params.capacity);
+  return bitcast<f32>(cache[at / 4u][at % 4u]);
+}
+
 fn share_at(tile_shares: u32, i: u32) -> Heads {
   return select(Heads(0.0), shares[tile_shares + min(i, kTile - 1u)], i < kTile);
 }

@@ -18,7 +18,7 @@ struct Split {
 
 var<workgroup> query: array<Heads, head_dim>;  // times the scale
 var<workgroup> new_key: array<u32, head_dim / 2u>;
-var<workgroup> new_value: array<vec4<u32>, head_dim / 8u>;
+var<workgroup> new_value: array<f32, head_dim>;
 
 struct NormSums {
   query: Heads,
@@ -55,8 +55,11 @@ fn new_key_chunk(chunk: u32) -> vec4<u32> {
   return vec4<u32>(new_key[i], new_key[i + 1u], new_key[i + 2u], new_key[i + 3u]);
 }
 
-fn new_value_chunk(chunk: u32) -> vec4<u32> {
-  return new_value[min(chunk, head_dim / 8u - 1u)];
+// The step of a tile's i-th value, zero where there is none.
+fn read_step(split: Split, first: u32, slot: u32, i: u32) -> f32 {
+  let there = is_cached(split, first + i, 0u);
+  let at = step_index(split.kv_head, ring_slot(slot, i, split.capacity), split.kv_heads, head_dim / 8u, split.capacity);
+  return select(0.0, bitcast<f32>(cache[select(0u, at / 4u, there)][at % 4u]), there);
 }
 
 // Where a split's result goes: `partials` holds [splits][heads · head_dim] sums of share · value, then [splits][heads]
