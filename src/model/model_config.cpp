@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <limits>
+
 #include "base/error.h"
 
 namespace doppler {
@@ -46,6 +49,19 @@ void check(const ModelConfig& c, const std::string& where) {
   if (c.experts > 0 && c.experts_per_token == 0) refuse("a model with experts must use some", "", "0 per token");
   if (!(c.norm_eps >= 0 && c.norm_eps < 1))
     refuse("the norm's epsilon is out of range", "0 to 1", fmt::format("{}", c.norm_eps));
+  // A number that is too large for a float is infinite here.
+  const auto finite = [&](const char* name, float value, float smallest) {
+    if (std::isfinite(value) && value >= smallest) return;
+    refuse(fmt::format("{} is out of range", name), "", fmt::format("{}", value));
+  };
+  const float any = std::numeric_limits<float>::lowest(), positive = std::numeric_limits<float>::min();
+  finite("the norm's offset", c.norm_offset, any);
+  finite("the embedding's scale", c.embed_scale, any);
+  finite("the attention's scale", c.attn_scale, positive);
+  finite("the attention's soft-cap", c.attn_softcap, 0);
+  finite("the logits' soft-cap", c.logit_softcap, 0);
+  finite("the activation's limit", c.swiglu_limit, 0);
+  finite("the activation's slope", c.swiglu_alpha, any);
   for (const RopeConfig& rope : c.ropes) {
     if (!(rope.theta > 1) || !(rope.factor > 0)) {
       refuse("a rotary embedding is out of range", "theta > 1 and factor > 0",

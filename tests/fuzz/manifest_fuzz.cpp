@@ -1,5 +1,5 @@
 // Any bytes as an artefact's manifest: an error that says so, a list of faults, or places inside the shards and a model
-// whose plan can be built and held against its tensors.
+// whose plan can be built and held against its tensors, and whose configuration survives being written.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -31,9 +31,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     disagreements(plan, weights);
     kv_cache_bytes(config, config.max_context);
     for (const RopeConfig& rope : config.ropes) make_rope_table(rope, config.head_dim);
-    Json again = Json::object();
+    Json again = {{"modelId", config.id}};  // whoever writes a manifest names it
     write_model_config(config, again);
-    read_model_config(again, "again");
+    if (!(read_model_config(again, "again") == config)) std::abort();
   } catch (const Failure&) {
   }
   return 0;

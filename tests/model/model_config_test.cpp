@@ -20,6 +20,21 @@ TEST(ModelConfig, SurvivesTheManifest) {
   }
 }
 
+TEST(ModelConfig, RefusesNumbersThatAManifestCouldNotHold) {
+  const auto refused = [](auto change) {
+    ModelConfig config = testing::quirky_config();
+    change(config);
+    EXPECT_THROW(check(config, "memory"), Failure);
+  };
+  const float inf = std::numeric_limits<float>::infinity();
+  refused([](ModelConfig& c) { c.attn_softcap = -1; });
+  refused([](ModelConfig& c) { c.logit_softcap = -30; });
+  refused([](ModelConfig& c) { c.attn_scale = 0; });
+  refused([](ModelConfig& c) { c.swiglu_limit = -7; });
+  refused([inf](ModelConfig& c) { c.embed_scale = inf; });
+  refused([inf](ModelConfig& c) { c.norm_offset = -inf; });
+}
+
 TEST(ModelConfig, ReadsTheFieldsOfThePublicFormat) {
   const Json manifest = parse_json(R"({
     "modelId": "m", "eos_token_id": [1, 106],
