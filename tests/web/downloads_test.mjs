@@ -153,6 +153,33 @@ test('a changed model replaces only what has changed', async () => {
   assert.equal(server.bytesOf(/shard_/), 0);
 });
 
+test('a server that lacks something says at once what', {timeout: 60_000}, async () => {
+  const lacking = await startServer({model: folder});
+  const none = (pattern) => (request, response) => pattern.test(request.url) && Boolean(response.writeHead(404).end('nothing here'));
+  lacking.fault = none(/sw\.js/);  // which would answer from what it has kept
+  const visitor = await plainPage(context, lacking.origin);
+  for (const [pattern, sentence] of [
+    [/^\/models\//, /there is no model at .*manifest\.json/],
+    [/shard_/, /shard_\d+\.bin cannot be fetched: the server answers 404/],
+    [/doppler\.wasm/, /missing: .*doppler\.wasm answers 404.*load again/],
+    [/sha256\.wasm/, /missing: .*sha256\.wasm answers 404.*load again/],
+    [/service\.js/, /missing: .*worker\.js or a file it imports/],
+    [/./, /missing: .*worker\.js or a file it imports/],
+  ]) {
+    lacking.fault = none(pattern);
+    const begun = performance.now();
+    const {code, message} = await tryLoad(visitor, `${lacking.origin}/models/model/`);
+    assert.match(message, sentence);
+    assert.equal(code, 'network', message);
+    assert.ok(performance.now() - begun < 8000, `${pattern} took ${performance.now() - begun} ms`);
+  }
+  lacking.fault = none(/sw\.js|lib\/index\.js/);
+  await visitor.reload();
+  await visitor.waitForSelector('#problem:not([hidden])');
+  assert.match(await visitor.textContent('#problem-text'), /missing on its server/);
+  await visitor.close();
+});
+
 test('a browser without WebGPU says so in a sentence', async () => {
   const bare = await openBrowser(gpuFlags.map(() => '--disable-features=WebGPUService,WebGPU'));
   const lone = await plainPage(bare, server.origin);

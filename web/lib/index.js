@@ -11,16 +11,21 @@ class WorkerLink {
     this.waiting = new Map();
     this.next = 1;
     this.dead = null;
+    this.alive = false;  // it has said something
     this.lostHandlers = [];
     this.worker.addEventListener('message', ({data}) => this.receive(data));
     this.worker.addEventListener('error', (event) => {
       event.preventDefault?.();
-      this.die(new DopplerError('internal', `the engine's worker stopped${event.message ? `: ${event.message}` : ''}. Load the model again`));
+      const unborn = !this.alive && !event.message;  // its script, or one it imports, did not arrive
+      this.die(unborn ?
+        new DopplerError('network', `a part of the engine is missing: ${new URL('./worker.js', import.meta.url)} or a file it imports cannot be fetched. Serve the whole lib folder, and load again`) :
+        new DopplerError('internal', `the engine's worker stopped${event.message ? `: ${event.message}` : ''}. Load the model again`));
     });
     this.worker.addEventListener('messageerror', () => this.die(new DopplerError('internal', 'the engine\'s worker sent what cannot be read. Load the model again')));
   }
 
   receive({id, event, result, error}) {
+    this.alive = true;
     const call = this.waiting.get(id);
     if (event?.lost) {
       const lost = DopplerError.unpack(event.lost);

@@ -1,10 +1,11 @@
 // SHA-256 of bytes as they come, by the tiny WebAssembly module beside this file.
-let compiled = null;
+import {compiledOnce} from './compile.js';
+
+const compiled = compiledOnce(new URL('./sha256.wasm', import.meta.url));
 
 export class Sha256 {
   static async create() {
-    compiled ??= WebAssembly.compileStreaming(fetch(new URL('./sha256.wasm', import.meta.url)));
-    const {exports} = await WebAssembly.instantiate(await compiled, {});
+    const {exports} = await WebAssembly.instantiate(await compiled(), {});
     return new Sha256(exports);
   }
 

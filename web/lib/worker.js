@@ -1,11 +1,11 @@
 // The dedicated worker: the engine, its GPU and its files live here, so the page stays responsive.
+import {compiledOnce} from './compile.js';
 import {DopplerError} from './errors.js';
 import {openModel} from './download.js';
 import {Service} from './service.js';
 
-let compiled = null;
 const service = new Service({
-  module: () => compiled ??= WebAssembly.compileStreaming(fetch(new URL('./doppler.wasm', import.meta.url))),
+  module: compiledOnce(new URL('./doppler.wasm', import.meta.url)),
   gpu: navigator.gpu,
   open: openModel,
 });
