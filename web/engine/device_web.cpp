@@ -162,7 +162,8 @@ Buffer Device::create_buffer(std::string label, uint64_t bytes, BufferUse use) {
   bytes = (std::max<uint64_t>(bytes, 16) + 15) / 16 * 16;
   if (bytes > limits.max_buffer_bytes) {
     fail({ErrorCode::kMemory, "a buffer is larger than this device allows", label,
-          fmt::format("up to {} bytes", limits.max_buffer_bytes), fmt::format("{}", bytes), ""});
+          fmt::format("up to {} bytes", limits.max_buffer_bytes), fmt::format("{}", bytes),
+          "Use a smaller context or a smaller model"});
   }
   auto buffer = std::make_shared<BufferState>();
   buffer->device = state_;

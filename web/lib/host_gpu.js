@@ -8,6 +8,12 @@ const limitNames = [
   'maxComputeInvocationsPerWorkgroup', 'maxComputeWorkgroupSizeX', 'maxComputeWorkgroupSizeY',
   'maxComputeWorkgroupSizeZ', 'maxComputeWorkgroupsPerDimension',
 ];
+// What the kernels count on. WebGPU promises it everywhere but in its compatibility mode.
+const neededLimits = {
+  maxBufferSize: 256 << 20, maxStorageBufferBindingSize: 128 << 20, maxUniformBufferBindingSize: 64 << 10,
+  maxStorageBuffersPerShaderStage: 8, maxComputeWorkgroupStorageSize: 16 << 10, maxComputeInvocationsPerWorkgroup: 256,
+  maxComputeWorkgroupSizeX: 256, maxComputeWorkgroupsPerDimension: 65535,
+};
 const featureNames = ['timestamp-query', 'shader-f16', 'subgroups', 'chromium-experimental-subgroup-matrix'];
 
 const stagingBytes = 1 << 20;
@@ -25,7 +31,7 @@ export async function requestAdapter(gpu) {
     adapter = await gpu.requestAdapter({powerPreference: 'high-performance'});
     adapter ??= await gpu.requestAdapter();
   } catch (error) {
-    throw new DopplerError('device', `WebGPU did not start: ${error.message}`);
+    throw new DopplerError('device', `WebGPU did not start: ${error.message}. Restart the browser, and update it and the graphics driver`);
   }
   if (!adapter) {
     throw new DopplerError('device', 'WebGPU finds no GPU here. Switch hardware acceleration on in the browser\'s settings, and update the graphics driver');
@@ -81,6 +87,10 @@ export class GpuHost {
 
   async open() {
     const adapter = await requestAdapter(this.gpu);
+    for (const [name, least] of Object.entries(neededLimits)) {
+      if (adapter.limits[name] >= least) continue;
+      throw new DopplerError('unsupported', `this GPU offers too little: ${name} is ${adapter.limits[name]}, and at least ${least} is needed. Use a newer graphics driver, another browser or another device`);
+    }
     const requiredLimits = {};
     for (const name of limitNames) {
       if (adapter.limits[name] !== undefined) requiredLimits[name] = adapter.limits[name];
@@ -90,7 +100,7 @@ export class GpuHost {
     try {
       device = await adapter.requestDevice({label: 'doppler', requiredLimits, requiredFeatures});
     } catch (error) {
-      throw new DopplerError('device', `the GPU could not be opened: ${error.message}`);
+      throw new DopplerError('device', `the GPU could not be opened: ${error.message}. Close other tabs that use it, or restart the browser`);
     }
     this.device = device;
     this.error = null;
