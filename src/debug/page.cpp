@@ -17,7 +17,7 @@ body { font: 15px/1.5 system-ui, sans-serif; color: #1d1d22; background: #fbfbfd
 h1 { font-size: 24px; margin: 0 0 4px } h2 { font-size: 17px; margin: 34px 0 6px }
 .quiet { color: #666 } .bad { color: #c0392b; font-weight: 600 } .good { color: #1e7d4f; font-weight: 600 }
 svg.chart { background: #fff; border: 1px solid #e4e4ea; border-radius: 8px; max-width: 100%; height: auto }
-.text { background: #fff; border: 1px solid #e4e4ea; border-radius: 8px; padding: 14px; line-height: 2.3 }
+.text { background: #fff; border: 1px solid #e4e4ea; border-radius: 8px; padding: 14px; line-height: 2.3; box-sizing: border-box; max-width: 862px; margin-bottom: 12px }
 .text span { padding: 3px 1px; border-radius: 3px; white-space: pre-wrap }
 table { border-collapse: collapse } td, th { padding: 3px 14px 3px 0; text-align: left } td.n { text-align: right; font-variant-numeric: tabular-nums }
 )";
