@@ -1,6 +1,6 @@
 #if defined(__x86_64__)
-// Rows of Q4_K, Q6_K and Q8_0 times one row of int8 activations with AVX2. Products of uint8 and int8 are summed in
-// pairs in int16, which the ranges of Q4_K and Q6_K cannot overflow; Q8_0 moves its sign to the activation.
+// Rows of Q4_K, Q6_K, Q8_0 and MXFP4 times one row of int8 activations with AVX2. Products of uint8 and int8 are summed
+// in pairs in int16, which the ranges of Q4_K and Q6_K cannot overflow; the others move their sign to the activation.
 #include "cpu/block_sums_avx2.h"
 #include "cpu/formats_avx2.h"
 
@@ -60,21 +60,22 @@ struct Q6 {
 };
 
 // Activations in two parts.
-struct Q8 {
+template <class Unit>
+struct Units {
   using X = WideBlock;
   static constexpr int kTerms = 8;
-  static constexpr size_t kBytes = kBlock / 32 * kQ8Bytes;
+  static constexpr size_t kBytes = kBlock / 32 * Unit::kBytes;
   static void terms(const uint8_t* w, const WideBlock* a, int columns, float* to) {
     __m256i p[8];
     float d[8];
-    for (int g = 0; g < 8; ++g, w += kQ8Bytes) {
+    for (int g = 0; g < 8; ++g, w += Unit::kBytes) {
       const bool there = g * 32 < columns;
-      const __m256i q = there ? load32(w + 2) : _mm256_setzero_si256();
+      const __m256i q = there ? Unit::quants(w) : _mm256_setzero_si256();
       const __m256i magnitude = _mm256_sign_epi8(q, q);
       const __m256i high = products(magnitude, _mm256_sign_epi8(load32(a->high + group_offset(g)), q));
       const __m256i low = products(magnitude, _mm256_sign_epi8(load32(a->low + group_offset(g)), q));
       p[g] = _mm256_add_epi32(_mm256_slli_epi32(high, 7), low);
-      d[g] = there ? half_at(w) : 0.0f;
+      d[g] = there ? Unit::scale(w) : 0.0f;
     }
     store(to, mul(mul(_mm256_cvtepi32_ps(sum_eight(p)), load(a->d)), load(d)));
   }
@@ -91,7 +92,11 @@ void dot_q6_k(const void* weights, size_t stride, int rows, const void* x, int k
 }
 
 void dot_q8_0(const void* weights, size_t stride, int rows, const void* x, int k, float* out) {
-  dot_by_blocks<Q8>(weights, stride, rows, x, k, out);
+  dot_by_blocks<Units<Q8Unit>>(weights, stride, rows, x, k, out);
+}
+
+void dot_mxfp4(const void* weights, size_t stride, int rows, const void* x, int k, float* out) {
+  dot_by_blocks<Units<MxUnit>>(weights, stride, rows, x, k, out);
 }
 
 }  // namespace doppler::cpu::avx2

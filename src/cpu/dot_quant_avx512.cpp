@@ -1,6 +1,6 @@
 #if defined(__x86_64__)
-// Rows of Q4_K, Q6_K and Q8_0 times one row of int8 activations: the loops that decode spends its time in. Weights are
-// read strictly in the order they lie in memory, which is what the hardware's prefetchers follow.
+// Rows of Q4_K, Q6_K, Q8_0 and MXFP4 times one row of int8 activations: the loops that decode spends its time in.
+// Weights are read strictly in the order they lie in memory, which is what the hardware's prefetchers follow.
 #include "cpu/block_sums_avx512.h"
 #include "cpu/formats_avx512.h"
 
@@ -80,13 +80,14 @@ struct Q6 {
   }
 };
 
-// int8 as uint8 with an offset of 128, which is a minimum of 128 · scale; activations in two parts.
-struct Q8 {
+// Units of 32 with an offset, which is a minimum of offset · scale; activations in two parts.
+template <class Unit>
+struct Units {
   using X = WideBlock;
   static constexpr int kTerms = 8;
-  static constexpr size_t kBytes = kBlock / 32 * kQ8Bytes;
+  static constexpr size_t kBytes = kBlock / 32 * Unit::kBytes;
 
-  Q8(const uint8_t* /*w*/, int /*left*/) {}
+  Units(const uint8_t* /*w*/, int /*left*/) {}
 
   static __m512i wide_dot(__m512i unsigned_w, const WideBlock* a, int at) {
     const __m512i high = _mm512_slli_epi32(dot(unsigned_w, a->high + at), 7);
@@ -96,21 +97,17 @@ struct Q8 {
   void terms(const uint8_t* w, int /*j*/, const WideBlock* a, int columns, float* to) const {
     uint8_t rest[kBytes] = {};
     if (columns < kBlock) {  // what is left of a row, with zeros behind it
-      __builtin_memcpy(rest, w, static_cast<size_t>((columns + 31) / 32) * kQ8Bytes);
+      __builtin_memcpy(rest, w, static_cast<size_t>((columns + 31) / 32) * Unit::kBytes);
       w = rest;
     }
-    const __m512i flip = _mm512_set1_epi8(-128);
     const auto pair = [&](int g) {
-      const uint8_t* p = w + static_cast<size_t>(g) * kQ8Bytes + 2;
-      return _mm512_xor_si512(join(load32(p), load32(p + 2 * kQ8Bytes)), flip);
+      const uint8_t* p = w + static_cast<size_t>(g) * Unit::kBytes;
+      return join(Unit::quants(p), Unit::quants(p + 2 * Unit::kBytes));
     };
     const __m256i sums = sum_groups(wide_dot(pair(0), a, 0), wide_dot(pair(1), a, 64), wide_dot(pair(4), a, 128),
                                     wide_dot(pair(5), a, 192));
-    alignas(16) uint16_t d[8];
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) __builtin_memcpy(d + i, w + static_cast<size_t>(i) * kQ8Bytes, 2);
-    const __m256 scale = _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(d)));
-    store_min_terms(sums, scale, _mm256_mul_ps(scale, _mm256_set1_ps(128.0f)), a, to);
+    const __m256 scale = _mm512_castps512_ps256(Unit::scales(w, 8));
+    store_min_terms(sums, scale, _mm256_mul_ps(scale, _mm256_set1_ps(Unit::kOffset)), a, to);
   }
 };
 
@@ -125,7 +122,11 @@ void dot_q6_k(const void* weights, size_t stride, int rows, const void* x, int k
 }
 
 void dot_q8_0(const void* weights, size_t stride, int rows, const void* x, int k, float* out) {
-  dot_by_blocks<Q8>(weights, stride, rows, x, k, out);
+  dot_by_blocks<Units<Q8Unit>>(weights, stride, rows, x, k, out);
+}
+
+void dot_mxfp4(const void* weights, size_t stride, int rows, const void* x, int k, float* out) {
+  dot_by_blocks<Units<MxUnit>>(weights, stride, rows, x, k, out);
 }
 
 }  // namespace doppler::cpu::avx512

@@ -1,4 +1,4 @@
-// The inside of Q4_K, Q6_K and Q8_0 blocks for AVX2; layouts as in k_blocks_avx512.h.
+// The inside of Q4_K, Q6_K, Q8_0 and MXFP4 blocks for AVX2; layouts as in k_blocks_avx512.h.
 #pragma once
 
 #include "cpu/simd_avx2.h"
@@ -57,6 +57,29 @@ inline void q6_scales(const uint8_t* block, Vf& low, Vf& high) {
   low = mul(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(sc)), d);
   high = mul(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(sc, 8))), d);
 }
+
+// Formats of 32 weights with one scale.
+struct Q8Unit {
+  static constexpr size_t kBytes = kQ8Bytes;
+  static __m256i quants(const uint8_t* w) { return load32(w + 2); }
+  static float scale(const uint8_t* w) { return half_at(w); }
+};
+
+struct MxUnit {
+  static constexpr size_t kBytes = 17;
+  static __m256i quants(const uint8_t* w) {
+    const __m128i levels = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+    const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(w + 1)), nibble = _mm_set1_epi8(15);
+    const __m128i low = _mm_and_si128(codes, nibble), high = _mm_and_si128(_mm_srli_epi16(codes, 4), nibble);
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(levels), _mm256_set_m128i(high, low));
+  }
+  static float scale(const uint8_t* w) {
+    const uint32_t bits = w[0] < 2 ? 0x00200000u << w[0] : (w[0] - 1u) << 23;
+    float d;
+    __builtin_memcpy(&d, &bits, 4);
+    return d;
+  }
+};
 
 }  // namespace
 }  // namespace doppler::cpu::avx2

@@ -1,8 +1,9 @@
-// The inside of Q4_K, Q6_K and Q8_0 blocks, shared by the kernels for one token and for many.
+// The inside of Q4_K, Q6_K, Q8_0 and MXFP4 blocks, shared by the kernels for one token and for many.
 //
 // Q4_K, 144 bytes: d f16, dmin f16, 12 bytes of 6-bit scales and minima, 128 bytes of nibbles; weight = d·sc·q −
 // dmin·m. Q6_K, 210 bytes: 128 bytes of low nibbles, 64 of upper bit pairs, 16 int8 scales, d f16; weight = d·sc·(q −
-// 32). Q8_0, 34 bytes: d f16, 32 int8.
+// 32). Q8_0, 34 bytes: d f16, 32 int8. MXFP4, 17 bytes: the exponent e, 32 codes of twice a level; weight = 2^(e −
+// 128) · level; byte i has weight i in its low nibble and 16 + i in the high one.
 #pragma once
 
 #include <immintrin.h>
@@ -86,6 +87,38 @@ inline __m512 q6_scales(const uint8_t* block) {
   const __m512i sc = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 192)));
   return _mm512_mul_ps(_mm512_cvtepi32_ps(sc), _mm512_cvtph_ps(_mm256_set1_epi16(static_cast<short>(d))));
 }
+
+// Formats of 32 weights with one scale: whole numbers from 0 on, an offset that was added to them, and the scale.
+struct Q8Unit {
+  static constexpr size_t kBytes = kQ8Bytes;
+  static constexpr int kOffset = 128;
+  static __m256i quants(const uint8_t* w) { return _mm256_xor_si256(load32(w + 2), _mm256_set1_epi8(-128)); }
+  // Of `count` units up to 16, zero behind them.
+  static __m512 scales(const uint8_t* w, int count) {
+    alignas(32) uint16_t d[16] = {};
+    for (int u = 0; u < count; ++u) __builtin_memcpy(d + u, w + static_cast<size_t>(u) * kBytes, 2);
+    return _mm512_cvtph_ps(load32(d));
+  }
+};
+
+struct MxUnit {
+  static constexpr size_t kBytes = 17;
+  static constexpr int kOffset = 12;
+  static __m256i quants(const uint8_t* w) {
+    const __m128i levels = _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
+    const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(w + 1)), nibble = _mm_set1_epi8(15);
+    const __m128i low = _mm_and_si128(codes, nibble), high = _mm_and_si128(_mm_srli_epi16(codes, 4), nibble);
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(levels), _mm256_set_m128i(high, low));
+  }
+  static __m512 scales(const uint8_t* w, int count) {
+    alignas(64) uint32_t bits[16] = {};
+    for (int u = 0; u < count; ++u) {
+      const uint32_t e = w[static_cast<size_t>(u) * kBytes];
+      bits[u] = e < 2 ? 0x00200000u << e : (e - 1) << 23;
+    }
+    return _mm512_load_ps(bits);
+  }
+};
 
 }  // namespace
 }  // namespace doppler::cpu::avx512

@@ -59,7 +59,16 @@ struct RowsNote {
   int rows;
 };
 
-enum FormatId { kFormatF32, kFormatF16, kFormatBF16, kFormatQ8_0, kFormatQ4_K, kFormatQ6_K, kFormatCount };
+enum FormatId {
+  kFormatF32,
+  kFormatF16,
+  kFormatBF16,
+  kFormatQ8_0,
+  kFormatQ4_K,
+  kFormatQ6_K,
+  kFormatMXFP4,
+  kFormatCount
+};
 
 // The largest tile of any format, bytes.
 inline constexpr size_t kTileBytes = 512 * kTileRows + (512 / 16) * kTileRows * 2 * sizeof(float);

@@ -16,7 +16,7 @@ namespace portable {
 namespace {
 
 constexpr int kTileDepth = 256;
-constexpr size_t kQ4Bytes = 144, kQ6Bytes = 210, kQ8Bytes = 34;
+constexpr size_t kQ4Bytes = 144, kQ6Bytes = 210, kQ8Bytes = 34, kMxBytes = 17;
 
 struct QuantRow {
   int16_t q[kTileDepth];
@@ -88,6 +88,22 @@ void block_q8_0(const uint8_t* row, int k, int b, QuantRow& out) {
     out.scale[2 * g] = out.scale[2 * g + 1] = unit < units ? half_at(w) : 0.0f;
     out.min[g] = 0;
     for (int i = 0; i < 32; ++i) out.q[32 * g + i] = unit < units ? static_cast<int8_t>(w[2 + i]) : int16_t{0};
+  }
+}
+
+void block_mxfp4(const uint8_t* row, int k, int b, QuantRow& out) {
+  static constexpr int8_t kLevels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};  // doubled
+  const int units = (k + 31) / 32;
+  for (int g = 0; g < 8; ++g) {
+    const bool there = 8 * b + g < units;
+    const uint8_t* w = row + static_cast<size_t>(8 * b + g) * kMxBytes;
+    const uint32_t e = there ? w[0] : 0;
+    out.scale[2 * g] = out.scale[2 * g + 1] = there ? from_bits(e < 2 ? 0x00200000u << e : (e - 1) << 23) : 0.0f;
+    out.min[g] = 0;
+    for (int i = 0; i < 16; ++i) {
+      out.q[32 * g + i] = there ? kLevels[w[1 + i] & 15] : int8_t{0};
+      out.q[32 * g + 16 + i] = there ? kLevels[w[1 + i] >> 4] : int8_t{0};
+    }
   }
 }
 
@@ -254,7 +270,9 @@ const Kernels kPortableKernels = {
                 {dot_quant<block_q4_k, ActBlock>, unpack_quant<block_q4_k>, multiply_quant<ActBlock>, kTileDepth,
                  Input::kInt8},
                 {dot_quant<block_q6_k, ActBlock>, unpack_quant<block_q6_k>, multiply_quant<ActBlock>, kTileDepth,
-                 Input::kInt8}},
+                 Input::kInt8},
+                {dot_quant<block_mxfp4, WideBlock>, unpack_quant<block_mxfp4>, multiply_quant<WideBlock>, kTileDepth,
+                 Input::kInt15}},
     .norm = norm,
     .add = add_rows,
     .softcap = softcap,

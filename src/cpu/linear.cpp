@@ -17,6 +17,7 @@ const Format* format_of(const Kernels& kernels, DType dtype) {
     case DType::kQ8_0: return &kernels.formats[kFormatQ8_0];
     case DType::kQ4_K: return &kernels.formats[kFormatQ4_K];
     case DType::kQ6_K: return &kernels.formats[kFormatQ6_K];
+    case DType::kMXFP4: return &kernels.formats[kFormatMXFP4];
     default: return nullptr;
   }
 }

@@ -32,6 +32,21 @@ inline void place_numbers(float (*out)[kTileRows], int quarter, int count, Funct
   for (int i = 0; i < count; ++i) _mm256_store_ps(out[i] + quarter * kQuarter, _mm256_castsi256_ps(v[i]));
 }
 
+// Rows hold units for their own columns only; past them the tile is zero.
+template <class Unit>
+void unpack_units(const void* weights, size_t stride, int rows, int k, int k0, int depth, QuantTile* tile) {
+  const Rows all{static_cast<const uint8_t*>(weights) + static_cast<size_t>(k0 / 32) * Unit::kBytes, stride, rows};
+  const int units = (k + 31) / 32 - k0 / 32;  // this row has from k0 on
+  for (int u = 0; u < depth / kGroup; ++u) {
+    const size_t at = static_cast<size_t>(u) * Unit::kBytes;
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      place_bytes(tile, u * 8, quarter,
+                  [&](int r) { return u < units ? Unit::quants(all[r] + at) : _mm256_setzero_si256(); });
+    }
+    for (int r = 0; r < kTileRows; ++r) tile->scale[u][r] = u < units ? Unit::scale(all[r] + at) : 0.0f;
+  }
+}
+
 }  // namespace
 
 void unpack_q4_k(const void* weights, size_t stride, int rows, int /*k*/, int k0, int depth, void* to) {
@@ -86,21 +101,12 @@ void unpack_q6_k(const void* weights, size_t stride, int rows, int /*k*/, int k0
   }
 }
 
-// Rows hold blocks for their own columns only; past them the tile is zero.
 void unpack_q8_0(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* to) {
-  QuantTile* tile = static_cast<QuantTile*>(to);
-  const Rows all{static_cast<const uint8_t*>(weights) + static_cast<size_t>(k0 / 32) * kQ8Bytes, stride, rows};
-  const int units = (k + 31) / 32 - k0 / 32;  // blocks this row has from k0 on
-  for (int u = 0; u < depth / kGroup; ++u) {
-    for (int quarter = 0; quarter < 4; ++quarter) {
-      place_bytes(tile, u * 8, quarter, [&](int r) {
-        return u < units ? load32(all[r] + static_cast<size_t>(u) * kQ8Bytes + 2) : _mm256_setzero_si256();
-      });
-    }
-    for (int r = 0; r < kTileRows; ++r) {
-      tile->scale[u][r] = u < units ? half_at(all[r] + static_cast<size_t>(u) * kQ8Bytes) : 0.0f;
-    }
-  }
+  unpack_units<Q8Unit>(weights, stride, rows, k, k0, depth, static_cast<QuantTile*>(to));
+}
+
+void unpack_mxfp4(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* to) {
+  unpack_units<MxUnit>(weights, stride, rows, k, k0, depth, static_cast<QuantTile*>(to));
 }
 
 }  // namespace doppler::cpu::avx2

@@ -32,6 +32,31 @@ inline void transposed(__m512* out, int half, Function&& numbers) {
   for (int i = 0; i < 16; ++i) out[i] = _mm512_castsi512_ps(v[i]);
 }
 
+// The minimum of every group is its offset times its scale. Rows hold units for their own columns only; past them the
+// scale is zero.
+template <class Unit>
+void unpack_units(const void* weights, size_t stride, int rows, int k, int k0, int depth, QuantTile* tile) {
+  const Rows all{static_cast<const uint8_t*>(weights) + static_cast<size_t>(k0 / 32) * Unit::kBytes, stride, rows};
+  const int units = (k + 31) / 32 - k0 / 32;  // this row has from k0 on
+  for (int half = 0; half < 2; ++half) {
+    for (int chunk = 0; chunk < (depth + 63) / 64; ++chunk) {
+      place_bytes(tile, chunk * 16, half, [&](int r) {
+        const auto unit = [&](int u) {
+          return u < units ? Unit::quants(all[r] + static_cast<size_t>(u) * Unit::kBytes) : _mm256_setzero_si256();
+        };
+        return join(unit(2 * chunk), unit(2 * chunk + 1));
+      });
+    }
+    __m512 scales[16];
+    const int count = depth / 32 < units ? depth / 32 : units;
+    transposed(scales, half, [&](int r) { return Unit::scales(all[r], count); });
+    for (int g = 0; g < depth / kGroup; ++g) {
+      _mm512_store_ps(tile->scale[g] + half * kHalfRows, scales[g]);
+      _mm512_store_ps(tile->min[g] + half * kHalfRows, _mm512_mul_ps(scales[g], _mm512_set1_ps(Unit::kOffset)));
+    }
+  }
+}
+
 }  // namespace
 
 void unpack_q4_k(const void* weights, size_t stride, int rows, int /*k*/, int k0, int depth, void* to) {
@@ -83,35 +108,12 @@ void unpack_q6_k(const void* weights, size_t stride, int rows, int /*k*/, int k0
   }
 }
 
-// int8 as uint8 with an offset of 128: the minimum of every group is 128 · d. Rows hold blocks for their own columns
-// only; past them the tile is zero.
 void unpack_q8_0(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* to) {
-  QuantTile* tile = static_cast<QuantTile*>(to);
-  const Rows all{static_cast<const uint8_t*>(weights) + static_cast<size_t>(k0 / 32) * kQ8Bytes, stride, rows};
-  const int units = (k + 31) / 32 - k0 / 32;  // blocks this row has from k0 on
-  const __m512i flip = _mm512_set1_epi8(-128);
-  for (int half = 0; half < 2; ++half) {
-    for (int chunk = 0; chunk < (depth + 63) / 64; ++chunk) {
-      place_bytes(tile, chunk * 16, half, [&](int r) {
-        const auto unit = [&](int u) {
-          return u < units ? load32(all[r] + static_cast<size_t>(u) * kQ8Bytes + 2) : _mm256_setzero_si256();
-        };
-        return _mm512_xor_si512(join(unit(2 * chunk), unit(2 * chunk + 1)), flip);
-      });
-    }
-    __m512 scales[16];
-    transposed(scales, half, [&](int r) {
-      alignas(32) uint16_t d[16] = {};
-      for (int u = 0; u < depth / 32 && u < units; ++u) {
-        __builtin_memcpy(d + u, all[r] + static_cast<size_t>(u) * kQ8Bytes, 2);
-      }
-      return _mm512_cvtph_ps(load32(d));
-    });
-    for (int g = 0; g < depth / kGroup; ++g) {
-      _mm512_store_ps(tile->scale[g] + half * kHalfRows, scales[g]);
-      _mm512_store_ps(tile->min[g] + half * kHalfRows, _mm512_mul_ps(scales[g], _mm512_set1_ps(128.0f)));
-    }
-  }
+  unpack_units<Q8Unit>(weights, stride, rows, k, k0, depth, static_cast<QuantTile*>(to));
+}
+
+void unpack_mxfp4(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* to) {
+  unpack_units<MxUnit>(weights, stride, rows, k, k0, depth, static_cast<QuantTile*>(to));
 }
 
 }  // namespace doppler::cpu::avx512

@@ -139,7 +139,7 @@ TEST_P(LinearTest, TilesTimesManyTokens) {
 
 TEST_P(LinearTest, ARowsResultDoesNotDependOnItsNeighbours) {
   Random random(13);
-  for (const DType type : {DType::kQ8_0, DType::kQ4_K, DType::kQ6_K}) {
+  for (const DType type : {DType::kQ8_0, DType::kQ4_K, DType::kQ6_K, DType::kMXFP4}) {
     const OwnedTensor w("w", type, {9, 1152}, random, 0.05f);
     const Linear matrix = make_linear(k(), w.tensor);
     const Inputs x(k(), matrix, 1, random);
@@ -156,13 +156,13 @@ TEST_P(LinearTest, ARowsResultDoesNotDependOnItsNeighbours) {
 // The largest quants and activations there are: nothing may overflow or saturate on the way.
 TEST_P(LinearTest, ExtremeQuantsDoNotOverflow) {
   Random random(14);
-  for (const DType type : {DType::kQ8_0, DType::kQ4_K, DType::kQ6_K}) {
+  for (const DType type : {DType::kQ8_0, DType::kQ4_K, DType::kQ6_K, DType::kMXFP4}) {
     OwnedTensor w("w", type, {8, 512}, random, 0.05f);
     const size_t block = static_cast<size_t>(info(type).block_bytes);
     for (size_t b = 0; b < w.bytes.size(); b += block) {
-      const size_t from = type == DType::kQ4_K ? 16 : type == DType::kQ8_0 ? 2 : 0;
+      const size_t from = type == DType::kQ4_K ? 16 : type == DType::kQ8_0 ? 2 : type == DType::kMXFP4 ? 1 : 0;
       const size_t to = type == DType::kQ6_K ? 192 : block;
-      // 0xff: 15, 63 or −1; 0x80 for Q8_0: −128
+      // 0xff: 15, 63 or −12; 0x80 for Q8_0: −128
       for (size_t i = from; i < to; ++i) w.bytes[b + i] = static_cast<std::byte>(type == DType::kQ8_0 ? 0x80 : 0xff);
     }
     const std::vector<float> decoded = w.decoded();
