@@ -113,6 +113,8 @@ class Subject {
     result.prefill_tok_s.push_back(workload_.prompt_tokens * 1e3 / first);
     result.decode_tok_s.push_back(count * 1e3 / total);
     result.token_ms.insert(result.token_ms.end(), times.begin(), times.end());
+    result.expert_hits += after.expert_hits - before.expert_hits;
+    result.expert_misses += after.expert_misses - before.expert_misses;
     result.submits_per_token = static_cast<double>(after.submits - before.submits) / count;
     result.dispatches_per_token = static_cast<double>(after.dispatches - before.dispatches) / count;
     text_ = std::move(text);
@@ -172,7 +174,8 @@ class Subject {
   double load(const std::filesystem::path& path) {
     const auto start = Clock::now();
     model_ = std::make_unique<LoadedModel>(workload_.load(path));
-    executor_ = make_executor(*model_, workload_.backend, {context_, workload_.threads, 0, workload_.device});
+    executor_ = make_executor(*model_, workload_.backend,
+                              {context_, workload_.threads, 0, workload_.device, false, workload_.gpu_memory});
     const double ms = ms_since(start);
     if (!workload_.tapped_layers.empty()) {
       // Somebody looks: the copies are made and read, the numbers go nowhere.
@@ -215,8 +218,9 @@ class Subject {
     const auto greedy = require_array(reference, "greedy_ids", where).get<std::vector<int32_t>>();
     const size_t asked = ids.size();
     ids.insert(ids.end(), greedy.begin(), greedy.end());
-    const auto fresh = make_executor(*model_, workload_.backend,
-                                     {static_cast<int>(ids.size()), workload_.threads, 0, workload_.device});
+    const auto fresh = make_executor(
+        *model_, workload_.backend,
+        {static_cast<int>(ids.size()), workload_.threads, 0, workload_.device, false, workload_.gpu_memory});
     const std::span<const float> logits = fresh->forward(std::span(ids).first(ids.size() - 1), Logits::kAll);
     const auto vocab = static_cast<size_t>(model_->config.vocab);
     double same = 0, sum = 0;

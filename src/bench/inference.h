@@ -18,10 +18,11 @@ struct InferenceWorkload {
   int prompt_tokens = 512;
   int tokens = 128;
   int runs = 5;
-  int context = 0;       // 0: what the workload needs
-  int threads = 0;       // 0: all cores
-  int device = -1;       // which GPU
-  int decode_batch = 0;  // tokens a GPU chooses in one go; 0: as engine/decode_pace.h says
+  int context = 0;          // 0: what the workload needs
+  int threads = 0;          // 0: all cores
+  int device = -1;          // which GPU
+  uint64_t gpu_memory = 0;  // bytes the model may take there; 0: no bound
+  int decode_batch = 0;     // tokens a GPU chooses in one go; 0: as engine/decode_pace.h says
   std::string backend = "auto";
   std::function<LoadedModel(const std::filesystem::path&)> load = &LoadedModel::load;  // of whatever kind of file
   std::vector<int> tapped_layers = {};   // decode with taps there: what looking costs
@@ -48,12 +49,14 @@ struct InferenceResult {
   std::vector<double> prefill_tok_s, decode_tok_s, first_token_ms;  // one a run
   std::vector<double> token_ms;                                     // every decoded token of every run
   double bytes_per_token = 0;                                       // read by a decoded token, from the plan
+  uint64_t expert_hits = 0, expert_misses = 0;                      // while decoding, where experts are paged
   double submits_per_token = 0, dispatches_per_token = 0;
   double bandwidth = 0;  // bytes a second this machine, or its GPU, moves
   Quality quality;
   std::vector<SweepPoint> by_depth, by_prompt;
 
-  double decode_bytes_s() const;   // median
+  double decode_bytes_s() const;  // median
+  double expert_hit_rate() const;
   double bandwidth_share() const;  // of the machine's
   Json to_json() const;            // bench/result.schema.json
   std::string to_table() const;

@@ -7,6 +7,10 @@ namespace doppler {
 
 double InferenceResult::decode_bytes_s() const { return median(decode_tok_s) * bytes_per_token; }
 double InferenceResult::bandwidth_share() const { return bandwidth > 0 ? decode_bytes_s() / bandwidth : 0; }
+double InferenceResult::expert_hit_rate() const {
+  const uint64_t wanted = expert_hits + expert_misses;
+  return wanted > 0 ? static_cast<double>(expert_hits) / static_cast<double>(wanted) : 1;
+}
 
 Json InferenceResult::to_json() const {
   const auto runs = [](const std::vector<double>& samples) {
@@ -31,6 +35,7 @@ Json InferenceResult::to_json() const {
         {"tokens", workload.tokens},
         {"runs", workload.runs},
         {"threads", workload.threads},
+        {"gpu_memory", workload.gpu_memory},
         {"decode_batch", workload.decode_batch},
         {"tapped_layers", workload.tapped_layers}}},
       {"backend", backend},
@@ -42,6 +47,7 @@ Json InferenceResult::to_json() const {
        {{"p50", percentile(token_ms, 50)}, {"p95", percentile(token_ms, 95)}, {"p99", percentile(token_ms, 99)}}},
       {"per_token", {{"bytes", bytes_per_token}, {"submits", submits_per_token}, {"dispatches", dispatches_per_token}}},
       {"memory", {{"peak_host_bytes", peak_bytes}, {"peak_device_bytes", peak_device_bytes}, {"kv_bytes", kv_bytes}}},
+      {"experts", {{"hits", expert_hits}, {"misses", expert_misses}, {"hit_rate", expert_hit_rate()}}},
       {"bandwidth",
        {{"decode_gb_s", decode_bytes_s() / 1e9}, {"machine_gb_s", bandwidth / 1e9}, {"share", bandwidth_share()}}},
       {"quality", quality.to_json()},
@@ -70,6 +76,10 @@ std::string InferenceResult::to_table() const {
                                   100 * bandwidth_share(), bandwidth / 1e9));
   if (dispatches_per_token > 0) {
     row("a token takes", fmt::format("{:.2f} submits, {:.0f} dispatches", submits_per_token, dispatches_per_token));
+  }
+  if (expert_hits + expert_misses > 0) {
+    row("experts paged", fmt::format("{:.1f} % of {} matrices that were decoded with were on the device",
+                                     100 * expert_hit_rate(), expert_hits + expert_misses));
   }
   row("peak memory",
       fmt::format("{:.0f} MiB (artefact {:.0f}, context {:.0f}){}", static_cast<double>(peak_bytes) / kMiB,

@@ -22,7 +22,8 @@ std::string without_layer(const std::string& step) {
 TokenProfile profile_token(const std::filesystem::path& path, const InferenceWorkload& workload) {
   const LoadedModel model = workload.load(path);
   const int context = workload.prompt_tokens + workload.tokens + workload.runs + 32;
-  const auto executor = make_executor(model, workload.backend, {context, workload.threads, 0, workload.device});
+  const auto executor = make_executor(model, workload.backend,
+                                      {context, workload.threads, 0, workload.device, false, workload.gpu_memory});
   int32_t token = argmax(executor->forward(random_prompt(workload.prompt_tokens, model.config.vocab), Logits::kLast));
   // Warm: an idle GPU runs at a fraction of its clock.
   for (int left = workload.tokens; left > 0;) {

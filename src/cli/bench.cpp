@@ -11,6 +11,7 @@
 #include "bench/plot.h"
 #include "cli/bench_browser.h"
 #include "cli/default_model.h"
+#include "cli/gpu_memory.h"
 #include "cli/load_model.h"
 #include "cli/verbs.h"
 
@@ -57,6 +58,9 @@ void run_inference(const InferenceArguments& a) {
   if (a.surface == "browser") {
     if (a.profile) {
       fail({ErrorCode::kUsage, "--profile and --surface browser do not go together", "bench inference", "", "", ""});
+    }
+    if (workload.gpu_memory > 0) {
+      fail({ErrorCode::kUsage, "--gpu-memory and --surface browser do not go together", "bench inference", "", "", ""});
     }
     return bench_in_browser(model, workload, a.profile_dir, a.json);
   }
@@ -112,6 +116,7 @@ void add_bench(CLI::App& app) {
       ->check(CLI::Range(1, 1024));
   inference->add_option("--backend", arguments->workload.backend, "auto, webgpu, cpu or ref")->capture_default_str();
   inference->add_option("--device", arguments->workload.device, "Which GPU, as doppler devices counts them");
+  add_gpu_memory(*inference, arguments->workload.gpu_memory);
   inference
       ->add_option("--decode-batch", arguments->workload.decode_batch,
                    "Tokens a GPU chooses in one go (default: as many as take a twentieth of a second)")

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "cli/debug_page.h"
 #include "cli/default_model.h"
+#include "cli/gpu_memory.h"
 #include "cli/verbs.h"
 #include "debug/probe.h"
 #include "debug/report.h"
@@ -24,6 +25,7 @@ struct Arguments {
   std::vector<int> layers, positions;
   std::vector<std::string> watch, probes;
   int device = -1, threads = 0, context = 0, tokens = 0;
+  uint64_t gpu_memory = 0;
   double bound = 0;
   bool chat = false, all = false, json = false, nan_check = false;
 };
@@ -182,12 +184,12 @@ void debug(const Arguments& a) {
     fmt::print(stderr, "\033[2m[{} on {}: {}; {} tokens]\033[0m\n", model.config.id, backend.name, backend.about,
                prompt.size());
   }
-  const auto executor = make_executor(model, backend.name, {context, a.threads, 0, a.device});
+  const auto executor = make_executor(model, backend.name, {context, a.threads, 0, a.device, false, a.gpu_memory});
   const Stages run = run_watched(a, model, *executor, prompt, steps);
   prompt = run.prompt_ids;  // and what was generated
   const KernelOf kernel = [&](const Step& step) { return executor->kernel_of(step); };
   if (!a.compare.empty() && !reference) {
-    const auto other = make_executor(model, a.compare, {context, a.threads, 0, a.device});
+    const auto other = make_executor(model, a.compare, {context, a.threads, 0, a.device, false, a.gpu_memory});
     reference = std::make_unique<Stages>(capture_run(*other, model.plan, prompt, steps));
   }
   Json json = Json::object();
@@ -268,6 +270,7 @@ void add_debug(CLI::App& app) {
   verb->add_option("--head", a->head, "The head whose attention the page shows: LAYER:HEAD")->default_str("0:0");
   verb->add_option("--backend", a->backend, "auto, webgpu, cpu or ref")->capture_default_str();
   verb->add_option("--device", a->device, "Which GPU, as doppler devices counts them");
+  add_gpu_memory(*verb, a->gpu_memory);
   verb->add_option("--threads", a->threads, "Threads (default: one a core)");
   verb->add_option("--context", a->context, "Tokens to make room for (default: the prompt's)");
   verb->add_flag("--json", a->json, "Print one JSON object");

@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "base/progress.h"
 #include "cli/default_model.h"
+#include "cli/gpu_memory.h"
 #include "cli/token_file.h"
 #include "cli/verbs.h"
 #include "engine/backend.h"
@@ -20,6 +21,7 @@ struct Arguments {
   std::string model, text, ids, against, backend = "auto";
   ScoreOptions score;
   int threads = 0, device = -1;
+  uint64_t gpu_memory = 0;
   bool json = false;
 };
 
@@ -42,7 +44,7 @@ void run(Arguments a) {
     a.score.window = most;
     a.score.stride = std::min(a.score.stride, most);
   }
-  const ExecutorOptions options{a.score.window, a.threads, 0, a.device};
+  const ExecutorOptions options{a.score.window, a.threads, 0, a.device, false, a.gpu_memory};
   const auto executor = make_executor(model, a.backend, options);
   std::unique_ptr<LoadedModel> other;
   std::unique_ptr<Executor> against;
@@ -101,6 +103,7 @@ void add_perplexity(CLI::App& app) {
   verb->add_option("--against", a->against, "Another artefact of the same model: print KL divergence and agreement");
   verb->add_option("--backend", a->backend, "auto, webgpu, cpu or ref")->capture_default_str();
   verb->add_option("--device", a->device, "Which GPU, as doppler devices counts them");
+  add_gpu_memory(*verb, a->gpu_memory);
   verb->add_option("--threads", a->threads, "Threads (default: one a core)");
   verb->add_flag("--json", a->json, "Print one JSON object");
   verb->footer(

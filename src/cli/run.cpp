@@ -14,6 +14,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "cli/default_model.h"
+#include "cli/gpu_memory.h"
 #include "cli/load_model.h"
 #include "cli/verbs.h"
 #include "debug/trace_steps.h"
@@ -34,6 +35,7 @@ struct Arguments {
   Sampling sampling;
   bool raw = false, chat = false, json = false, no_self_test = false;
   int max_tokens = 512, context = 0, threads = 0, device = -1, decode_batch = 0;
+  uint64_t gpu_memory = 0;
   // Which options were given: an option left alone takes the model's recommendation, or a random seed.
   const CLI::Option *top_k = nullptr, *top_p = nullptr, *min_p = nullptr, *repeat_penalty = nullptr, *seed = nullptr,
                     *prompt_given = nullptr, *prompt_file_given = nullptr, *prompt_ids_given = nullptr;
@@ -241,7 +243,7 @@ void run(Arguments a) {
   }
   const BackendChoice backend = choose_backend(a.backend, a.device);
   if (telling()) fmt::print(stderr, "\033[2m[{} on {}: {}]\033[0m\n", model.config.id, backend.name, backend.about);
-  Session session(make_executor(model, backend.name, {context, a.threads, 0, a.device}),
+  Session session(make_executor(model, backend.name, {context, a.threads, 0, a.device, false, a.gpu_memory}),
                   model.tokenizer ? &*model.tokenizer : nullptr, context);
   if (backend.name == "webgpu" && !a.no_self_test) self_test(session.executor(), model);
   const TapSteps traced = traced_steps(model.plan);
@@ -285,6 +287,7 @@ void add_run(CLI::App& app) {
   verb->add_option("--threads", a->threads, "Threads (default: one a core)")->check(CLI::Range(1, 1024));
   verb->add_option("--backend", a->backend, "auto, webgpu, cpu or ref")->capture_default_str();
   verb->add_option("--device", a->device, "Which GPU, as doppler devices counts them");
+  add_gpu_memory(*verb, a->gpu_memory);
   verb->add_option("--decode-batch", a->decode_batch,
                    "Tokens a GPU chooses in one go (default: as many as take a twentieth of a second)")
       ->check(CLI::Range(1, 64));

@@ -32,7 +32,7 @@ bool is_qkv(const FusedGroup& group) { return group.matmuls.size() == 3; }
 }  // namespace
 
 bool DecodeProgram::possible(const GpuContext& context, const Sampling& sampling) {
-  if (sampling.repeat_penalty != 1) return false;
+  if (sampling.repeat_penalty != 1 || context.paged) return false;
   const Capabilities& capabilities = context.device.capabilities();
   for (size_t g = 0; g < context.groups.size(); ++g) {
     const FusedGroup& group = context.groups[g];

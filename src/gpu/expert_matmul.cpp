@@ -39,6 +39,10 @@ uint64_t expert_tiles_bytes(uint64_t tokens, uint32_t experts, uint32_t k) {
   return most_tiles(tokens * k, experts, kLeastTileTokens) * 16;
 }
 
+uint64_t expert_tiles(const ExpertMatmulShape& shape, uint32_t tile_tokens) {
+  return most_tiles(shape.entries(), shape.experts, tile_tokens);
+}
+
 Variant choose_expert_map(const Capabilities&) { return {{}, {{"threads", kMostExperts}}}; }
 
 void record_expert_map(Recording& recording, const std::string& step, const ExpertMatmulShape& shape,
@@ -48,7 +52,7 @@ void record_expert_map(Recording& recording, const std::string& step, const Expe
                                        .k = shape.k,
                                        .experts = shape.experts,
                                        .tile_tokens = tile_tokens,
-                                       .tiles = u32(most_tiles(shape.entries(), shape.experts, tile_tokens))},
+                                       .tiles = u32(expert_tiles(shape, tile_tokens))},
                                       {.route = route, .entries = map.entries, .tiles = map.tiles}, {1, 1, 1});
 }
 
@@ -56,8 +60,7 @@ void record_expert_matmul(Recording& recording, const std::string& step, const M
                           const ExpertMatmulShape& shape, const Weight& weight, const MatmulInput& x,
                           const ExpertMap& map, const BoundBuffer& bias, const BoundBuffer& out) {
   const uint32_t pieces = div_up(shape.cols, kPiece), share = shape.per_expert ? 1 : shape.k;
-  const Grid grid = {div_up(shape.rows, choice.tile_rows),
-                     u32(most_tiles(shape.entries(), shape.experts, choice.tile_tokens)), 1};
+  const Grid grid = {div_up(shape.rows, choice.tile_rows), u32(expert_tiles(shape, choice.tile_tokens)), 1};
   for (const WeightPart& part : weight.parts) {
     const uint64_t first = static_cast<uint64_t>(part.first_row), count = static_cast<uint64_t>(part.rows);
     if (first % shape.rows != 0 || count % shape.rows != 0) {

@@ -21,10 +21,13 @@ struct ExpertMatmulShape {
 // As choose_matmul(): kernel and tile for the number of tokens an expert has on the average.
 MatmulChoice choose_expert_matmul(const Capabilities& capabilities, const ExpertMatmulShape& shape);
 
-// Which tokens each expert has, for tiles of choice.tile_tokens.
+// Which tokens each expert has, for tiles of choice.tile_tokens. entries u32 [tokens · k]: token · k + place, by
+// expert; tiles u32 [expert_tiles(), 4]: expert, first entry, entries (0: none), and the number of the expert's rows in
+// W.
 struct ExpertMap {
   BoundBuffer entries, tiles;
 };
+uint64_t expert_tiles(const ExpertMatmulShape& shape, uint32_t tile_tokens);
 uint64_t expert_entries_bytes(uint64_t tokens, uint32_t k);
 uint64_t expert_tiles_bytes(uint64_t tokens, uint32_t experts, uint32_t k);  // whatever the tile
 

@@ -3,9 +3,8 @@
 #include <algorithm>
 
 namespace doppler::gpu {
-namespace {
 
-ExpertMatmulShape shape_of(const GpuContext& context, const Step& step, int tokens) {
+ExpertMatmulShape expert_shape(const GpuContext& context, const Step& step, int tokens) {
   const auto& op = std::get<ExpertMatMul>(step.op);
   const std::vector<int64_t>& weight = step.weights[0].shape;  // [experts, rows, cols]
   ExpertMatmulShape shape;
@@ -20,13 +19,11 @@ ExpertMatmulShape shape_of(const GpuContext& context, const Step& step, int toke
   return shape;
 }
 
-}  // namespace
-
 ExpertMemory::ExpertMemory(GpuContext& context, int tokens) {
   uint64_t entries = 0, tiles = 0, values = 0, scales = 0;
   for (const Step& step : context.plan.steps) {
     if (!std::holds_alternative<ExpertMatMul>(step.op)) continue;
-    const ExpertMatmulShape shape = shape_of(context, step, tokens);
+    const ExpertMatmulShape shape = expert_shape(context, step, tokens);
     entries = std::max(entries, expert_entries_bytes(shape.tokens, shape.k));
     tiles = std::max(tiles, expert_tiles_bytes(shape.tokens, shape.experts, shape.k));
     if (choose_expert_matmul(context.device.capabilities(), shape).kernel == MatmulKernel::kFloat) continue;
@@ -43,7 +40,7 @@ ExpertMemory::ExpertMemory(GpuContext& context, int tokens) {
 
 void record_expert_step(Recording& recording, const GpuContext& context, const ExpertMemory& memory, const Step& step,
                         int tokens, const Buffer& x, const Buffer& route, const Buffer& out, MappedRoute* mapped) {
-  const ExpertMatmulShape shape = shape_of(context, step, tokens);
+  const ExpertMatmulShape shape = expert_shape(context, step, tokens);
   const Weight& weight = context.weights.matrix(step.weights[0].slot);
   const BoundBuffer bias =
       step.weights.size() > 1 ? BoundBuffer(context.weights.vector(step.weights[1].slot)) : BoundBuffer();

@@ -15,6 +15,8 @@ struct ExpertMemory {
   QuantizedActivations quantized;  // none where x stays in f32
 };
 
+ExpertMatmulShape expert_shape(const GpuContext& context, const Step& step, int tokens);
+
 // What the memory's map holds at a point of a recording.
 struct MappedRoute {
   int value = -1;  // the route's, in the plan

@@ -5,14 +5,14 @@
 namespace doppler::gpu {
 
 GpuContext::GpuContext(Device& device_, const ModelConfig& config_, const Plan& plan_, const Weights& weights_,
-                       int context_, int block_)
+                       int context_, int block_, bool experts_later)
     : device(device_),
       config(config_),
       plan(plan_),
       context(context_),
       block(block_),
       groups(fuse_for_decode(plan)),
-      weights(device, config, plan, groups, weights_) {
+      weights(device, config, plan, groups, weights_, experts_later) {
   for (const Step& s : plan.steps) {
     const auto* op = std::get_if<Attention>(&s.op);
     if (!op) continue;

@@ -16,16 +16,18 @@ struct LayerCache {
 };
 
 struct GpuContext {
-  // The plan and the config are copied; the weights are read and not needed afterwards.
+  // The plan and the config are copied; the weights are read and not needed afterwards, but for experts
+  // that are handed over later.
   GpuContext(Device& device_, const ModelConfig& config_, const Plan& plan_, const Weights& weights_, int context_,
-             int block_);
+             int block_, bool experts_later);
 
   Device& device;
   const ModelConfig config;
   const Plan plan;
   const int context, block;
   const std::vector<FusedGroup> groups;
-  const GpuWeights weights;
+  GpuWeights weights;
+  bool paged = false;              // are experts? See expert_pager.h
   std::vector<LayerCache> caches;  // by layer
   std::vector<Buffer> ropes;       // by rope
   Buffer state;                    // DecodeState

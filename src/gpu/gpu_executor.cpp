@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "gpu/decode_program.h"
+#include "gpu/expert_pager.h"
 #include "gpu/step_program.h"
 
 namespace doppler {
@@ -20,8 +21,7 @@ constexpr int kBatchWorthGoingOn = 4;  // a slower device would lose more by a t
 constexpr size_t kMostPrograms = 8;    // recordings of block sizes kept
 
 // "matvec reduce=subgroup threads=256", by step.
-std::map<std::string, std::string> kernels_by_step(const Recording& recording) {
-  std::map<std::string, std::string> kernels;
+void add_kernels(const Recording& recording, std::map<std::string, std::string>& kernels) {
   for (const Recording::Command& command : recording.commands()) {
     const auto* dispatch = std::get_if<Recording::Dispatch>(&command);
     if (!dispatch) continue;
@@ -30,7 +30,6 @@ std::map<std::string, std::string> kernels_by_step(const Recording& recording) {
     text += dispatch->kernel.source().name;
     if (!dispatch->kernel.variant().empty()) text += " " + dispatch->kernel.variant();
   }
-  return kernels;
 }
 
 class GpuExecutor : public Executor {
@@ -38,8 +37,12 @@ class GpuExecutor : public Executor {
   GpuExecutor(const ModelConfig& config, const Plan& plan, const Weights& weights, const ExecutorOptions& options)
       : device_({.adapter = options.device, .unchecked = !options.checked}),
         block_(std::max(1, std::min(options.block > 0 ? options.block : kBlock, options.context))),
-        c_(device_, config, plan, weights, options.context, block_),
-        memory_(std::make_shared<ActivationBuffers>(c_, share_buffers(c_.plan, single_steps(c_.plan)), block_)) {}
+        c_(device_, config, plan, weights, options.context, block_, options.gpu_memory > 0),
+        memory_(std::make_shared<ActivationBuffers>(c_, share_buffers(c_.plan, single_steps(c_.plan)), block_)) {
+    if (options.gpu_memory > 0) {
+      pager_ = place_experts(c_, weights, options.gpu_memory, static_cast<int>(most_rows_of_logits()));
+    }
+  }
 
   std::string_view name() const override { return "webgpu"; }
   int position() const override { return position_; }
@@ -56,15 +59,18 @@ class GpuExecutor : public Executor {
     return found == kernels_.end() ? "" : found->second;
   }
   DeviceCounters counters() const override {
-    return {device_.submits(), device_.dispatches(), device_.allocated_bytes()};
+    DeviceCounters counters{device_.submits(), device_.dispatches(), device_.allocated_bytes()};
+    if (pager_) {
+      counters.expert_hits = pager_->hits();
+      counters.expert_misses = pager_->misses();
+    }
+    return counters;
   }
   size_t context_bytes() const override { return c_.cache_bytes(); }
 
   std::span<const float> forward(std::span<const int32_t> tokens, Logits want) override {
     check_tokens(c_.config, tokens, position_, c_.context);
-    const uint64_t row = static_cast<uint64_t>(c_.config.vocab) * sizeof(float);
-    const size_t most = want == Logits::kAll ? std::clamp<size_t>(kAllLogitsBytes / row, 1, static_cast<size_t>(block_))
-                                             : static_cast<size_t>(block_);
+    const size_t most = want == Logits::kAll ? most_rows_of_logits() : static_cast<size_t>(block_);
     logits_.clear();
     while (!tokens.empty()) {
       const std::span<const int32_t> block = tokens.first(std::min(most, tokens.size()));
@@ -104,7 +110,8 @@ class GpuExecutor : public Executor {
     if (!tapped_decode_ || !same(tapped_decode_->sampling(), sampling)) {
       tapped_decode_.reset();
       tapped_decode_ = std::make_unique<DecodeProgram>(c_, sampling, &tapped_);
-      kernels_ = kernels_by_step(tapped_decode_->recording());
+      kernels_.clear();
+      add_kernels(tapped_decode_->recording(), kernels_);
       for (const FusedGroup& group : c_.groups) {
         const std::string text = kernels_[c_.step(group.steps.back()).name];
         for (const int s : group.steps) kernels_.try_emplace(c_.step(s).name, text);
@@ -157,6 +164,16 @@ class GpuExecutor : public Executor {
            a.seed == b.seed;
   }
 
+  size_t most_rows_of_logits() const {
+    const uint64_t row = static_cast<uint64_t>(c_.config.vocab) * sizeof(float);
+    return std::clamp<size_t>(kAllLogitsBytes / row, 1, static_cast<size_t>(block_));
+  }
+
+  void submit(StepProgram& block) {
+    if (pager_) return pager_->run(block);
+    device_.submit(block.parts().front().recording);
+  }
+
   void prepare_decode(const Sampling& sampling) {
     if (decode_ && same(decode_->sampling(), sampling)) return;
     begun_.reset();
@@ -192,6 +209,7 @@ class GpuExecutor : public Executor {
   StepProgram& program(int tokens, int logit_rows) {
     auto& found = programs_[{tokens, logit_rows}];
     if (!found) {
+      if (pager_) programs_.clear();  // there is room for one
       auto fresh = std::make_unique<StepProgram>(c_, memory_, tokens, logit_rows);
       if (programs_.size() > kMostPrograms) programs_.clear();
       return *(programs_[{tokens, logit_rows}] = std::move(fresh));
@@ -207,7 +225,7 @@ class GpuExecutor : public Executor {
       run_tapped(count, logit_rows);
     } else {
       StepProgram& block = program(count, logit_rows);
-      device_.submit(block.recording());
+      submit(block);
       if (logit_rows > 0) read_logits(block);
     }
     position_ += count;
@@ -218,10 +236,11 @@ class GpuExecutor : public Executor {
     if (!tapped_program_ || tapped_program_->tokens() != count || tapped_program_->logit_rows() != logit_rows) {
       tapped_program_.reset();
       tapped_program_ = std::make_unique<StepProgram>(c_, memory_, count, logit_rows, &tapped_);
-      kernels_ = kernels_by_step(tapped_program_->recording());
+      kernels_.clear();
+      for (const StepPart& part : tapped_program_->parts()) add_kernels(part.recording, kernels_);
     }
     StepProgram& block = *tapped_program_;
-    device_.submit(block.recording());
+    submit(block);
     for (const Step& step : c_.plan.steps) {
       const Buffer output = block.tapped(step);
       if (!output) continue;
@@ -244,6 +263,7 @@ class GpuExecutor : public Executor {
   const int block_;
   GpuContext c_;
   std::shared_ptr<ActivationBuffers> memory_;
+  std::unique_ptr<ExpertPager> pager_;                                    // none where all experts are on the GPU
   std::map<std::pair<int, int>, std::unique_ptr<StepProgram>> programs_;  // by tokens and logit rows
   std::unique_ptr<DecodeProgram> decode_;
   // The token after the last decode's, which the GPU has begun with.

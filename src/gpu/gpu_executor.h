@@ -5,7 +5,8 @@
 
 namespace doppler {
 
-// Opens the device that the options name and uploads the weights, which are not needed afterwards.
+// Opens the device that the options name and uploads the weights, which are not needed afterwards unless
+// the options bound the memory.
 std::unique_ptr<Executor> make_gpu_executor(const ModelConfig& config, const Plan& plan, const Weights& weights,
                                             const ExecutorOptions& options);
 

@@ -55,7 +55,7 @@ AttentionShape shape_of(const Attention& op, int context, int block) {
 }
 
 GpuWeights::GpuWeights(Device& device, const ModelConfig& config, const Plan& plan,
-                       const std::vector<FusedGroup>& groups, const Weights& weights) {
+                       const std::vector<FusedGroup>& groups, const Weights& weights, bool experts_later) {
   const auto start = std::chrono::steady_clock::now();
   for (size_t g = 0; g < groups.size(); ++g) {
     if (groups[g].fusion == Fusion::kProjectNorm) join(device, plan, groups[g], weights, groups_[g]);
@@ -65,7 +65,9 @@ GpuWeights::GpuWeights(Device& device, const ModelConfig& config, const Plan& pl
       const std::string& slot = step.weights[w].slot;
       if (is_matrix(step, w)) {
         coarse_ = coarse_ || takes_int8(weights.at(slot).dtype);
-        if (!matrices_.count(slot)) matrices_[slot] = upload_weight(device, weights.at(slot));
+        if (matrices_.count(slot)) continue;
+        const bool later = experts_later && std::holds_alternative<ExpertMatMul>(step.op);
+        matrices_[slot] = later ? describe_weight(weights.at(slot)) : upload_weight(device, weights.at(slot));
       } else if (!vectors_.count(slot)) {
         vectors_[slot] = upload_vector(device, weights.at(slot));
       }

@@ -29,10 +29,12 @@ struct GroupWeights {
 
 class GpuWeights {
  public:
+  // experts_later: matrices of experts are described only, until set_matrix() says where they lie.
   GpuWeights(Device& device, const ModelConfig& config, const Plan& plan, const std::vector<FusedGroup>& groups,
-             const Weights& weights);
+             const Weights& weights, bool experts_later);
 
   const Weight& matrix(const std::string& slot) const { return matrices_.at(slot); }
+  void set_matrix(const std::string& slot, Weight weight) { matrices_[slot] = std::move(weight); }
   const Buffer& vector(const std::string& slot) const { return vectors_.at(slot); }
   const GroupWeights& group(size_t index) const { return groups_.at(index); }
   // Is some product's x rounded to int8? Then experts need not be more exact in a prefill.

@@ -8,9 +8,6 @@
 #include "base/error.h"
 
 namespace doppler::gpu {
-namespace {
-constexpr size_t kChunkBytes = 32 << 10;  // of parameters: 128 dispatches at the largest alignment
-}
 
 Grid linear_grid(uint64_t workgroups, const Limits& limits) {
   const uint64_t side = limits.workgroups_per_dimension;
@@ -37,10 +34,10 @@ size_t Recording::add(std::string step, const KernelSource& source, const Varian
   std::vector<BoundBuffer> bound;
   if (source.params_bytes != 0) {
     const size_t alignment = device_->capabilities().limits.uniform_alignment;
-    if (chunks_.empty() || chunks_.back().used + params.size() > kChunkBytes) {
+    if (chunks_.empty() || chunks_.back().used + params.size() > chunk_bytes_) {
       ParamChunk chunk;
-      chunk.buffer = device_->create_buffer(label_ + " parameters", kChunkBytes, BufferUse::kUniform);
-      chunk.bytes.resize(kChunkBytes);
+      chunk.buffer = device_->create_buffer(label_ + " parameters", chunk_bytes_, BufferUse::kUniform);
+      chunk.bytes.resize(chunk_bytes_);
       chunks_.push_back(std::move(chunk));
     }
     ParamChunk& chunk = chunks_.back();

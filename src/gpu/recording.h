@@ -30,7 +30,9 @@ inline uint32_t div_up(uint64_t n, uint64_t d) { return static_cast<uint32_t>((n
 
 class Recording {
  public:
-  Recording(Device& device, std::string label) : device_(&device), label_(std::move(label)) {}
+  // chunk_bytes: parameters are kept in buffers of this size, 128 dispatches each at the largest alignment.
+  Recording(Device& device, std::string label, size_t chunk_bytes = 32 << 10)
+      : device_(&device), label_(std::move(label)), chunk_bytes_(chunk_bytes) {}
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
 
@@ -93,6 +95,7 @@ class Recording {
 
   Device* device_;
   std::string label_;
+  size_t chunk_bytes_;
   std::vector<Command> commands_;
   std::vector<size_t> dispatch_commands_;  // command number of dispatch i
   std::vector<ParamChunk> chunks_;

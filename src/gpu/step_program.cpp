@@ -67,11 +67,12 @@ ActivationBuffers::ActivationBuffers(GpuContext& context, BufferPlan buffer_plan
 
 StepProgram::StepProgram(GpuContext& context, std::shared_ptr<ActivationBuffers> memory, int tokens, int logit_rows,
                          const TapSteps* tapped)
-    : c_(context),
-      memory_(std::move(memory)),
-      tokens_(tokens),
-      logit_rows_(logit_rows),
-      recording_(context.device, "block") {
+    : c_(context), memory_(std::move(memory)), tokens_(tokens), logit_rows_(logit_rows) {
+  if (c_.paged) {
+    parts_.emplace_back(c_.device, nullptr);
+  } else {
+    parts_.emplace_back(c_.device);
+  }
   for (const Step& step : c_.plan.steps) {
     if (step.logits_only && logit_rows_ == 0) break;
     if (step.logits_only && logit_rows_ < tokens_) take_last_row(step);
@@ -91,7 +92,7 @@ void StepProgram::tap(const Step& step) {
   const auto copy = [&](int v) {
     const std::string& name = c_.plan.values[static_cast<size_t>(v)].name;
     const Buffer& to = taps_[v] = c_.device.create_buffer("tap of " + name, f32_bytes(c_.width(v), rows(step)));
-    record_copy(recording_, "tap", value(v), to, to.size());
+    record_copy(recording(), "tap", value(v), to, to.size());
   };
   copy(step.output);
   if (!std::holds_alternative<Attention>(step.op)) return;
@@ -103,7 +104,7 @@ void StepProgram::tap_keys(const Step& k) {
   const auto& op = std::get<Rope>(k.op);
   const auto head = static_cast<uint32_t>(op.head_dim), width = static_cast<uint32_t>(c_.width(k.output));
   taps_[k.output] = c_.device.create_buffer("tap of " + k.name, f32_bytes(c_.width(k.output), tokens_));
-  record_rope(recording_, "tap", {static_cast<uint32_t>(tokens_), width / head, head}, c_.state,
+  record_rope(recording(), "tap", {static_cast<uint32_t>(tokens_), width / head, head}, c_.state,
               c_.ropes[static_cast<size_t>(op.rope)], value(k.inputs[0]), taps_[k.output]);
 }
 
@@ -134,12 +135,12 @@ void StepProgram::take_last_row(const Step& step) {
   const uint64_t bytes = f32_bytes(c_.width(last_row_of_), 1);
   const Buffer all = value(last_row_of_);
   Buffer row = c_.device.create_buffer("last row", bytes);
-  recording_.copy("last row", all, bytes * static_cast<uint64_t>(tokens_ - 1), row, 0, bytes);
+  recording().copy("last row", all, bytes * static_cast<uint64_t>(tokens_ - 1), row, 0, bytes);
   own_[last_row_of_] = row;
 }
 
 void StepProgram::record(const Embed& op, const Step& step) {
-  record_embed(recording_, step.name, c_.weights.matrix(step.weights[0].slot), c_.tokens, value(step.output),
+  record_embed(recording(), step.name, c_.weights.matrix(step.weights[0].slot), c_.tokens, value(step.output),
                static_cast<uint64_t>(tokens_), op.scale);
 }
 
@@ -148,7 +149,7 @@ void StepProgram::record(const Norm& op, const Step& step) {
   const Buffer& out = step.logits_only ? own_value(step) : value(step.output);
   const uint32_t group = static_cast<uint32_t>(op.group);
   const uint64_t groups = static_cast<uint64_t>(rows(step)) * static_cast<uint64_t>(c_.width(step.output)) / group;
-  record_norm(recording_, step.name, x, c_.weights.vector(step.weights[0].slot), out, {groups, group}, op.eps,
+  record_norm(recording(), step.name, x, c_.weights.vector(step.weights[0].slot), out, {groups, group}, op.eps,
               op.offset);
 }
 
@@ -164,16 +165,16 @@ void StepProgram::matmul(const Step& step, int tokens) {
     const MatvecShape shape{weight.dtype, static_cast<uint64_t>(weight.rows), static_cast<uint64_t>(weight.cols),
                             !takes_int8(weight.dtype)};
     const Variant variant = choose_matvec(c_.device.capabilities(), shape);
-    return record_matvec(recording_, step.name, variant, weight, x, bias, out);
+    return record_matvec(recording(), step.name, variant, weight, x, bias, out);
   }
   const MatmulChoice choice = choose_matmul(c_.device.capabilities(), matmul_shape(weight, tokens));
   MatmulInput input{x, memory_->quantized, static_cast<uint64_t>(tokens)};
   if (choice.kernel == MatmulKernel::kInt8 && quantized_value_ != step.inputs[0]) {
-    record_quantize_activations(recording_, step.name, x, input.tokens, static_cast<uint64_t>(weight.cols),
+    record_quantize_activations(recording(), step.name, x, input.tokens, static_cast<uint64_t>(weight.cols),
                                 input.quantized);
     quantized_value_ = step.inputs[0];
   }
-  record_matmul(recording_, step.name, choice, weight, input, bias, {out}, memory_->scratch);
+  record_matmul(recording(), step.name, choice, weight, input, bias, {out}, memory_->scratch);
 }
 
 // The attention step turns q and k itself, on the way into the cache.
@@ -187,43 +188,51 @@ void StepProgram::record(const Attention& op, const Step& step) {
   const Buffer& heads = c_.weights.head_weights(op.layer);
   const Buffer& turned = value(q.output);
   const uint32_t tokens = static_cast<uint32_t>(tokens_);
-  record_rope_store(recording_, q.name, cache.shape, {},
+  record_rope_store(recording(), q.name, cache.shape, {},
                     separate_projections(value(q.inputs[0]), value(k.inputs[0]), value(step.inputs[2]), cache.shape),
                     {c_.state, heads, c_.ropes[static_cast<size_t>(std::get<Rope>(q.op).rope)], cache.buffer, turned},
                     tokens, {});
-  record_attention_prefill(recording_, step.name, cache.shape,
+  record_attention_prefill(recording(), step.name, cache.shape,
                            {c_.state, turned, cache.buffer, heads, value(step.output)}, tokens, {});
 }
 
 void StepProgram::record(const Glu& op, const Step& step) {
   const uint64_t count = static_cast<uint64_t>(tokens_) * static_cast<uint64_t>(c_.width(step.output));
   const Buffer& gate = value(step.inputs[0]);
-  record_glu(recording_, step.name, op, gate, op.interleaved ? gate : value(step.inputs[1]), value(step.output), count);
+  record_glu(recording(), step.name, op, gate, op.interleaved ? gate : value(step.inputs[1]), value(step.output),
+             count);
 }
 
 void StepProgram::record(const Add&, const Step& step) {
-  record_add(recording_, step.name, value(step.inputs[0]), value(step.inputs[1]), value(step.output),
+  record_add(recording(), step.name, value(step.inputs[0]), value(step.inputs[1]), value(step.output),
              static_cast<uint64_t>(tokens_) * static_cast<uint64_t>(c_.width(step.output)));
 }
 
 void StepProgram::record(const SoftCap& op, const Step& step) {
   const Buffer x = value(step.inputs[0]);
-  record_softcap(recording_, step.name, x, own_value(step),
+  record_softcap(recording(), step.name, x, own_value(step),
                  static_cast<uint64_t>(rows(step)) * static_cast<uint64_t>(c_.width(step.output)), op.cap);
 }
 
 void StepProgram::record(const Route& op, const Step& step) {
-  record_route(recording_, step.name, value(step.inputs[0]), value(step.output), static_cast<uint64_t>(tokens_),
+  record_route(recording(), step.name, value(step.inputs[0]), value(step.output), static_cast<uint64_t>(tokens_),
                static_cast<uint32_t>(c_.width(step.inputs[0])), static_cast<uint32_t>(op.k));
 }
 
 void StepProgram::record(const ExpertMatMul&, const Step& step) {
-  record_expert_step(recording_, c_, memory_->experts, step, tokens_, value(step.inputs[0]), value(step.inputs[1]),
+  if (c_.paged) {
+    const ExpertMatmulShape shape = expert_shape(c_, step, tokens_);
+    StepPart& part = parts_.emplace_back(c_.device, &step);
+    part.tile_tokens = choose_expert_matmul(c_.device.capabilities(), shape).tile_tokens;
+    mapped_ = {step.inputs[1], part.tile_tokens};  // by whoever brings the experts
+  }
+  record_expert_step(recording(), c_, memory_->experts, step, tokens_, value(step.inputs[0]), value(step.inputs[1]),
                      value(step.output), &mapped_);
+  if (c_.paged) parts_.emplace_back(c_.device, nullptr);
 }
 
 void StepProgram::record(const Combine& op, const Step& step) {
-  record_combine(recording_, step.name, value(step.inputs[0]), value(step.inputs[1]), value(step.output),
+  record_combine(recording(), step.name, value(step.inputs[0]), value(step.inputs[1]), value(step.output),
                  static_cast<uint64_t>(tokens_), static_cast<uint32_t>(c_.width(step.output)),
                  static_cast<uint32_t>(op.k));
 }

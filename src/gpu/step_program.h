@@ -2,6 +2,7 @@
 // may take two: its input is made int8 first where that is faster).
 #pragma once
 
+#include <list>
 #include <memory>
 
 #include "gpu/expert_steps.h"
@@ -22,6 +23,19 @@ struct ActivationBuffers {
   ExpertMemory experts;
 };
 
+// A piece of a block's recording. There is more than one where experts are paged: then a product of experts is a part
+// of its own, and somebody must bring them and write the map before it is submitted (expert_pager.h).
+struct StepPart {
+  static constexpr size_t kParamBytes = 4 << 10;  // at a time, where there are many parts
+
+  explicit StepPart(Device& device) : recording(device, "block") {}
+  StepPart(Device& device, const Step* product) : recording(device, "block part", kParamBytes), experts(product) {}
+
+  Recording recording;
+  const Step* experts = nullptr;  // the product that this is
+  uint32_t tile_tokens = 0;       // of its map
+};
+
 class StepProgram {
  public:
   // logit_rows: 0 (none), 1 (the last token's) or `tokens`. The outputs of tapped steps are copied, inside the
@@ -29,9 +43,13 @@ class StepProgram {
   StepProgram(GpuContext& context, std::shared_ptr<ActivationBuffers> memory, int tokens, int logit_rows,
               const TapSteps* tapped = nullptr);
 
-  Recording& recording() { return recording_; }
+  std::list<StepPart>& parts() { return parts_; }
   int tokens() const { return tokens_; }
   int logit_rows() const { return logit_rows_; }
+
+  // Of a product of experts: the value of its route, and its map.
+  const Buffer& route(const Step& step) const { return value(step.inputs[1]); }
+  const ExpertMap& map() const { return memory_->experts.map; }
 
   // The output of the last step after a run.
   Buffer logits() const { return value(c_.plan.steps.back().output); }
@@ -52,6 +70,7 @@ class StepProgram {
   void record(const ExpertMatMul& op, const Step& step);
   void record(const Combine& op, const Step& step);
 
+  Recording& recording() { return parts_.back().recording; }  // that grows
   const Buffer& value(int v) const;
   const Buffer& shared_value(int v) const;  // of all tokens
   Buffer& own_value(const Step& step);
@@ -63,7 +82,7 @@ class StepProgram {
   GpuContext& c_;
   std::shared_ptr<ActivationBuffers> memory_;
   const int tokens_, logit_rows_;
-  Recording recording_;
+  std::list<StepPart> parts_;
   std::map<int, Buffer> own_;           // values of steps that run for some tokens only
   std::map<int, const Step*> rotated_;  // by value: the rope step whose work the attention step does
   int last_row_of_ = -1;                // the value whose last row was taken

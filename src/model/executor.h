@@ -38,7 +38,8 @@ inline bool taps(const TapSteps& steps, const Step& step) { return steps.empty()
 // What an executor has asked of its device since it was made. All zero where there is no device.
 struct DeviceCounters {
   uint64_t submits = 0, dispatches = 0;
-  uint64_t bytes = 0;  // in live buffers
+  uint64_t bytes = 0;                           // in live buffers
+  uint64_t expert_hits = 0, expert_misses = 0;  // matrices of experts that were there, or had to be fetched
 };
 
 struct ExecutorOptions {
@@ -47,6 +48,9 @@ struct ExecutorOptions {
   int block = 0;         // tokens of one prefill block; 0: the backend's choice
   int device = -1;       // which GPU, as `doppler devices` counts them; -1: the first
   bool checked = false;  // a GPU checks every access of a kernel against its buffer's bounds: for tests
+  // Bytes a model may take of the GPU's memory; 0: no bound. Experts that do not fit are fetched when they are chosen,
+  // so the weights must then live as long as the executor.
+  uint64_t gpu_memory = 0;
 };
 
 // Fails unless every token is in the vocabulary and all of them fit behind `position` in the context.

@@ -16,7 +16,7 @@ struct Params {
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> route: array<f32>;             // [tokens, 2k]
 @group(0) @binding(2) var<storage, read_write> entries: array<u32>;     // [entries]: token · k + place
-@group(0) @binding(3) var<storage, read_write> tiles: array<vec4<u32>>;  // expert, first entry, entries, 0
+@group(0) @binding(3) var<storage, read_write> tiles: array<vec4<u32>>;  // expert, first entry, entries, where its rows are
 
 var<workgroup> chunk: array<u32, kChunk>;
 var<workgroup> counts: array<u32, kMostExperts>;
@@ -50,7 +50,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
     tile += (counts[e] + params.tile_tokens - 1u) / params.tile_tokens;
   }
   for (var done = 0u; done < count; done += params.tile_tokens) {
-    tiles[tile] = vec4<u32>(lane, at + done, min(params.tile_tokens, count - done), 0u);
+    tiles[tile] = vec4<u32>(lane, at + done, min(params.tile_tokens, count - done), lane);
     tile++;
   }
   if (lane == params.experts - 1u) {

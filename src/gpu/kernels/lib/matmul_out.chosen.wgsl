@@ -9,7 +9,7 @@ fn emit_one(entry: u32, row: u32, value: f32) {
   if (row < params.rows) {
     var v = value;
     if (params.bias == 1u) {
-      v += bias[(params.first_expert + tile_expert) * params.rows + row];
+      v += bias[tile_expert * params.rows + row];
     }
     out[entry * params.rows + row] = v;
   }

@@ -1,0 +1,30 @@
+// Experts of a model that is larger than the memory it may take. Every layer has places for some of its experts, the
+// same for all their matrices; those a block of tokens chose are fetched from the mapped weights when they are not
+// there, in place of those that were not used for longest. So the router's choice is read back in every layer.
+#pragma once
+
+#include <memory>
+
+#include "gpu/step_program.h"
+
+namespace doppler::gpu {
+
+class ExpertPager {
+ public:
+  virtual ~ExpertPager() = default;
+  // Runs all parts of a program. More experts than places are taken in rounds, each of which computes the rows of its
+  // own: every result is what it is without paging.
+  virtual void run(StepProgram& program) = 0;
+  // Matrices that a part of a block wanted, and that were there or were not.
+  virtual uint64_t hits() const = 0;
+  virtual uint64_t misses() const = 0;
+};
+
+// For a context whose experts are to come later, and when everything else is on the device. Where all experts fit into
+// `budget` bytes beside that, they are uploaded and there is no pager; else the context is paged from now on. Fails
+// where a single token's experts would not fit. logit_rows: the most that a program will ask for; programs are made one
+// at a time. The weights must outlive the pager.
+std::unique_ptr<ExpertPager> place_experts(GpuContext& context, const Weights& weights, uint64_t budget,
+                                           int logit_rows);
+
+}  // namespace doppler::gpu
