@@ -10,7 +10,7 @@ inline void add_gpu_memory(CLI::App& verb, uint64_t& bytes) {
                   "The most that a model may take on a GPU: bytes, 512MiB or 8GiB; experts beyond that are fetched "
                   "when they are chosen")
       ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::PositiveNumber);
+      ->check([](const std::string& value) { return value == "0" ? "must be more than nothing" : ""; });
 }
 
 }  // namespace doppler

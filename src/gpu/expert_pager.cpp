@@ -108,7 +108,7 @@ class Pager : public ExpertPager {
       run_product(program, part);
     }
     if (tracing(Trace::kPerf)) {
-      trace(Trace::kPerf, fmt::format("{} tokens: {} matrices of experts were on the GPU, {} were fetched",
+      trace(Trace::kPerf, fmt::format("{} tokens at once: {} matrices of experts were on the GPU, {} were fetched",
                                       program.tokens(), hits_ - hits, misses_ - misses));
     }
   }

@@ -24,18 +24,19 @@ ExecutorOptions room(uint64_t gpu_memory) {
   return {.context = 64, .block = 16, .checked = true, .gpu_memory = gpu_memory};
 }
 
-// What making an executor with so much memory is refused with.
-Error refusal(const LoadedModel& model, uint64_t gpu_memory) {
+// What making an executor is refused with.
+Error refusal(const LoadedModel& model, const ExecutorOptions& options) {
   try {
-    make_executor(model, "webgpu", room(gpu_memory));
+    make_executor(model, "webgpu", options);
   } catch (const Failure& failure) {
     return failure.error;
   }
   return {};
 }
 
-uint64_t least_memory(const LoadedModel& model) {
-  const Error error = refusal(model, 1);
+uint64_t least_memory(const LoadedModel& model, ExecutorOptions options = room(1)) {
+  options.gpu_memory = 1;
+  const Error error = refusal(model, options);
   std::smatch found;
   if (!std::regex_search(error.expected, found, std::regex("at least ([0-9]+) bytes"))) return 0;
   return std::stoull(found[1]);
@@ -98,8 +99,10 @@ TEST_P(Paging, EveryLogitIsTheSameAndTheBoundHolds) {
   const uint64_t least = least_memory(*model_), all = expert_bytes(*model_);
   ASSERT_GT(least, all / 2);
   ASSERT_LT(least, whole_bytes);
-  // Room for four of eight experts in every layer, then for six in some and five in others.
-  for (const uint64_t memory : {least, least + 6 * all / (kLayers * kExperts) + 4096}) {
+  // Room for four of eight experts in every layer; or for six in some and five in others.
+  const uint64_t more = least + 6 * all / (kLayers * kExperts) + 4096;
+  const bool quick = GetParam() == std::string("f32");  // to compile, on a software GPU
+  for (const uint64_t memory : quick ? std::vector{least, more} : std::vector{more}) {
     const auto paged = make_executor(*model_, "webgpu", room(memory));
     const std::vector<float> got = logits_of(*paged, prompt, memory);
     EXPECT_EQ(got, expected) << memory << " bytes";
@@ -146,23 +149,26 @@ TEST_P(Paged, TapsSeeWhatTheySeeWithout) {
 }
 
 TEST_P(Paged, ABoundThatAllFitsIntoChangesNothing) {
+  const uint64_t unbound = make_executor(*model_, "webgpu", room(0))->counters().bytes;
   const auto whole = make_executor(*model_, "webgpu", room(1u << 30));
-  EXPECT_EQ(whole->decode(5, 3, {}, 0).size(), 3u);
+  EXPECT_EQ(whole->counters().bytes, unbound);
+  const int32_t token = 5;
+  whole->forward(std::span(&token, 1), Logits::kNone);
   EXPECT_EQ(whole->counters().expert_hits + whole->counters().expert_misses, 0u);
 }
 
 TEST_P(Paged, TooSmallABoundIsASentenceThatSaysWhatIsNeeded) {
   const uint64_t least = least_memory(*model_);
   ASSERT_GT(least, 0u);
-  const Error error = refusal(*model_, least - 1);
+  const Error error = refusal(*model_, room(least - 1));
   EXPECT_EQ(error.code, ErrorCode::kMemory);
   EXPECT_NE(error.message().find("does not fit into the GPU memory it may take (--gpu-memory): expected at least " +
                                  std::to_string(least) + " bytes"),
             std::string::npos)
       << error.message();
-  EXPECT_EQ(refusal(*model_, least).what, "");
+  EXPECT_EQ(refusal(*model_, room(least)).what, "");
   const LoadedModel dense = LoadedModel::load(DOPPLER_SOURCE_DIR "/models/tiny");  // nothing there can be paged
-  EXPECT_EQ(refusal(dense, 1 << 20).code, ErrorCode::kMemory);
+  EXPECT_EQ(refusal(dense, room(1 << 20)).code, ErrorCode::kMemory);
 }
 
 TEST_P(Paged, TheBenchShowsTheHitRate) {
@@ -172,7 +178,7 @@ TEST_P(Paged, TheBenchShowsTheHitRate) {
   workload.tokens = 5;
   workload.runs = 1;
   workload.context = 64;
-  workload.gpu_memory = least_memory(*model_) + (1 << 20);  // its blocks are larger than the other tests'
+  workload.gpu_memory = least_memory(*model_, {.context = 64});
   const InferenceResult result = bench_inference(scratch_ / "model", workload, [](std::string_view) {});
   EXPECT_EQ(result.expert_hits + result.expert_misses, 5 * kWanted);
   EXPECT_LE(result.peak_device_bytes, workload.gpu_memory);
@@ -185,7 +191,7 @@ TEST_P(Paged, TheBenchShowsTheHitRate) {
   EXPECT_NE(result.to_table().find("experts paged"), std::string::npos);
 }
 
-INSTANTIATE_TEST_SUITE_P(Once, Paged, ::testing::Values("q4_k_m"), recipe_name);
+INSTANTIATE_TEST_SUITE_P(Once, Paged, ::testing::Values("f32"), recipe_name);
 
 }  // namespace
 }  // namespace doppler
