@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "bench/prompt.h"
+#include "engine/decode_pace.h"
 #include "gpu/gpu_executor.h"
 #include "host.h"
 #include "model/cost.h"
@@ -226,7 +227,7 @@ Json WebEngine::profile(const Json&) {
 Json WebEngine::bench(const Json& request) {
   const int prompt_tokens = whole(request, "promptTokens", 512, 1, 1 << 20);
   const int tokens = whole(request, "tokens", 128, 1, 1 << 20);
-  const int batch = whole(request, "decodeBatch", 8, 1, 64);
+  DecodePace pace(whole(request, "decodeBatch", 0, 0, 64));
   Executor& executor = session().executor();
   const std::vector<int32_t> prompt = random_prompt(prompt_tokens, model_->config.vocab);
   executor.reset();
@@ -236,11 +237,12 @@ Json WebEngine::bench(const Json& request) {
   Json times = Json::array();
   while (static_cast<int>(times.size()) < tokens) {
     const auto token_start = Clock::now();
-    std::vector<int32_t> chosen =
-        executor.decode(token, std::min(batch, tokens - static_cast<int>(times.size())), {}, 0);
+    const int left = tokens - static_cast<int>(times.size()), wanted = std::min(pace.batch(), left);
+    std::vector<int32_t> chosen = executor.decode(token, wanted, {}, times.size(), left > wanted);
     if (chosen.empty()) chosen.push_back(argmax(executor.forward(std::span(&token, 1), Logits::kLast)));
     token = chosen.back();
-    const double each = ms_since(token_start) / static_cast<double>(chosen.size());
+    const double took = ms_since(token_start), each = took / static_cast<double>(chosen.size());
+    pace.took(static_cast<int>(chosen.size()), took);
     for (size_t i = 0; i < chosen.size(); ++i) times.push_back(each);
   }
   executor.reset();
