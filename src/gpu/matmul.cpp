@@ -28,7 +28,7 @@ struct PartProduct {
 
 uint32_t u32(uint64_t value) { return static_cast<uint32_t>(value); }
 
-// As in kernels/lib/matmul_out.glu.wgsl.
+// As in kernels/lib/activate.wgsl.
 uint32_t activation_number(Activation activation) {
   switch (activation) {
     case Activation::kGeluTanh: return 0;

@@ -10,6 +10,7 @@
 // use: team_sum = plain | subgroup
 // use: up_out = plain | int16
 // use: project
+// use: activate
 // use: project_rows = up
 // use: group_sum = plain | subgroup
 // use: top_experts
@@ -25,7 +26,7 @@ struct Params {
   part_experts: u32,     // in it
   slot_workgroups: u32,  // that one chosen expert takes
   bias: u32,
-  activation: u32,       // 0: gelu_tanh(g) · u; 1: silu(g) · u; 2: g · sigmoid(alpha · g) · (u + 1), clamped by `limit`
+  activation: u32,       // see lib/activate.wgsl
   limit: f32,
   alpha: f32,
   eps: f32,

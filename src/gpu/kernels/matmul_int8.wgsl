@@ -11,6 +11,7 @@ requires packed_4x8_integer_dot_product;
 // use: matmul_int8 = q4_k | q6_k | q8_0 | mxfp4
 // use: matmul_int8_tile
 // use: matmul_tokens = all
+// use: activate
 // use: matmul_out = plain | glu
 
 struct Params {
@@ -25,7 +26,7 @@ struct Params {
   out_split: u32,    // elements from part to part of out
   bias: u32,         // 1: add bias
   bias_first: u32,   // element of bias for row 0
-  activation: u32,   // see matmul_out.glu.wgsl
+  activation: u32,   // see lib/activate.wgsl
   limit: f32,        // of the clamped activation
   alpha: f32,
 }

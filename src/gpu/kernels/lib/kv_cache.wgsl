@@ -16,7 +16,8 @@ fn step_index(kv_head: u32, slot: u32, kv_heads: u32, chunks: u32, capacity: u32
   return 2u * kv_heads * capacity * chunks * 4u + kv_head * capacity + slot;
 }
 
-// Eight dims of a value in steps, where `inverse` is one over the step. What is not finite has an infinite step.
+// Eight dims of a value in steps, where `inverse` is one over the step. An infinite dim makes an infinite step; a NaN
+// may be lost here.
 fn pack_value(first: vec4<f32>, second: vec4<f32>, inverse: f32) -> vec4<u32> {
   let low = bitcast<vec4<u32>>(vec4<i32>(round(vec4<f32>(first.xz, second.xz) * inverse)));
   let high = bitcast<vec4<u32>>(vec4<i32>(round(vec4<f32>(first.yw, second.yw) * inverse)));

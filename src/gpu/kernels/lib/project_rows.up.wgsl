@@ -24,22 +24,6 @@ fn pair_bias(band: u32, first: u32, thread: u32) -> vec2<f32> {
   return vec2<f32>(bias[expert_bias + row], bias[expert_bias + row + 1u]);
 }
 
-// The cut keeps exp from overflowing, which WGSL leaves undefined; sigmoid(-80) is 2e-35.
-fn sigmoid(v: f32) -> f32 {
-  return 1.0 / (1.0 + exp(min(-v, 80.0)));
-}
-fn activate(g: f32, u: f32) -> f32 {
-  if (params.activation == 0u) {
-    // 0.5 · (1 + tanh(t)) is sigmoid(2t), without the cancellation.
-    return g * sigmoid(1.5957691216057308 * (g + 0.044715 * g * g * g)) * u;
-  }
-  if (params.activation == 1u) {
-    return g * sigmoid(g) * u;
-  }
-  let cut = min(g, params.limit);
-  return cut * sigmoid(params.alpha * cut) * (clamp(u, -params.limit, params.limit) + 1.0);
-}
-
 // sums: of the places, this thread's share. Thread i of the team stores pair i of the band.
 fn finish_band(band: u32, sums: vec4<f32>, first: u32, thread: u32) {
   let total = band_total(sums, thread);
@@ -47,7 +31,7 @@ fn finish_band(band: u32, sums: vec4<f32>, first: u32, thread: u32) {
   let row = band_row(band, first, thread);
   if (lane < rows / 2u && row + 2u * lane < params.rows) {
     let pair = select(total.xy, total.zw, lane == 1u) + bias_ahead;
-    put_result(row / 2u + lane, activate(pair.x, pair.y));
+    put_result(row / 2u + lane, activate(params.activation, pair.x, pair.y, params.limit, params.alpha));
   }
   if (band + 1u < bands) {
     bias_ahead = pair_bias(band + 1u, first, thread);
