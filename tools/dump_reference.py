@@ -5,8 +5,9 @@
     doppler debug CONVERTED --compare OUT
 
 OUT becomes a folder with reference.safetensors (stage name -> f32 [tokens, width], names as `doppler inspect --plan`
-prints them) and reference.json (prompt ids, greedy continuation, the margin of every choice). Needs torch, transformers
-and safetensors. Everything runs in float32 on the CPU unless --dtype or --device say otherwise.
+prints them) and reference.json (prompt ids, greedy continuation, the margin of every choice). Needs torch 2, transformers (4.40 or
+later, 5 too) and safetensors. Everything runs in float32 on the CPU unless --dtype or --device say otherwise; weights in
+MXFP4 are unpacked first.
 """
 import argparse
 import json
@@ -22,8 +23,17 @@ LAYER_STAGES = {
     "attn_out": ["self_attn.o_proj"],
     "post_attn_norm": ["post_attention_layernorm"],
     "pre_ffn_norm": ["pre_feedforward_layernorm"],
+    "gate_proj": ["mlp.gate_proj"],
+    "up_proj": ["mlp.up_proj"],
     "ffn_out": ["mlp", "feed_forward", "block_sparse_moe"],
     "post_ffn_norm": ["post_feedforward_layernorm"],
+}
+# The same for what a submodule is given. A layer's second norm is named for its place: after attention, or before the
+# feed-forward where attention has a norm of its own.
+INPUT_STAGES = {
+    "attention": ["self_attn.o_proj"],
+    "attn_residual": ["pre_feedforward_layernorm", "post_attention_layernorm"],
+    "glu": ["mlp.down_proj"],
 }
 # Norms over heads give [tokens, heads, head_dim], which is one row a token for us.
 HEAD_STAGES = {"q_norm": ["self_attn.q_norm"], "k_norm": ["self_attn.k_norm"]}
@@ -70,6 +80,25 @@ def decoder_of(model):
     sys.exit("dump_reference: no decoder layers found in " + type(model).__name__)
 
 
+def load_model(options, torch, transformers):
+    dtype = getattr(torch, options.dtype)
+    version = tuple(int(part) for part in transformers.__version__.split(".")[:2])
+    # The argument has its short name since 4.56; without it 5 takes the checkpoint's type, 4 float32.
+    asked = {"dtype" if version >= (4, 56) else "torch_dtype": dtype, "attn_implementation": "eager"}
+    quantisation = getattr(transformers.AutoConfig.from_pretrained(options.checkpoint), "quantization_config", None)
+    if quantisation is not None:
+        method = quantisation["quant_method"] if isinstance(quantisation, dict) else quantisation.quant_method
+        if str(getattr(method, "value", method)) == "mxfp4":
+            # Packed kernels, where a machine has them, round activations to bfloat16.
+            asked["quantization_config"] = transformers.Mxfp4Config(dequantize=True)
+    model = transformers.AutoModelForCausalLM.from_pretrained(options.checkpoint, **asked)
+    # Unpacked experts come in bfloat16 whatever was asked. Buffers keep their type: the rotary frequencies are float32.
+    for parameter in model.parameters():
+        if parameter.is_floating_point():
+            parameter.data = parameter.data.to(dtype)
+    return model.to(options.device).eval()
+
+
 def main():
     options = arguments()
     if os.path.exists(options.out):
@@ -80,9 +109,7 @@ def main():
         from safetensors.torch import save_file
     except ImportError as missing:
         sys.exit(f"dump_reference: {missing}. Install torch, transformers and safetensors first")
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        options.checkpoint, torch_dtype=getattr(torch, options.dtype), attn_implementation="eager")
-    model = model.to(options.device).eval()
+    model = load_model(options, torch, transformers)
     if options.prompt_ids:
         ids = [int(word) for word in options.prompt_ids.split(",")]
     else:
@@ -96,25 +123,38 @@ def main():
             stages[name] = value.detach().float().cpu().reshape(len(ids), -1).contiguous()
         return hook
 
+    def keep_input(name):
+        return lambda module, inputs, _output: keep(name)(module, None, inputs[0])
+
     decoder = decoder_of(model)
-    wanted = None if options.layers is None else {int(word) for word in options.layers.split(",")}
+    wanted = set(range(len(decoder.layers)))
+    if options.layers is not None:
+        asked = {int(word) for word in options.layers.split(",")}
+        if not asked <= wanted:
+            sys.exit(f"dump_reference: no layer {min(asked - wanted)}; there are {len(wanted)}")
+        wanted = asked
     hooks = [decoder.norm.register_forward_hook(keep("final_norm"))]
     # The stage is the residual stream as the first layer gets it: some families scale the embedding outside its module.
     hooks.append(decoder.layers[0].register_forward_pre_hook(
         lambda _m, inputs, kwargs: keep("embed")(None, None, inputs[0] if inputs else kwargs["hidden_states"]),
         with_kwargs=True))
     for number, layer in enumerate(decoder.layers):
-        if wanted is not None and number not in wanted:
+        if number not in wanted:
             continue
         hooks.append(layer.register_forward_hook(keep(f"layer{number}.out")))
         for stage, names in LAYER_STAGES.items():
             module = submodule(layer, names)
             if module is not None:
                 hooks.append(module.register_forward_hook(keep(f"layer{number}.{stage}")))
+        for stage, names in INPUT_STAGES.items():
+            module = submodule(layer, names)
+            if module is not None:
+                hooks.append(module.register_forward_hook(keep_input(f"layer{number}.{stage}")))
         for stage, names in HEAD_STAGES.items():
             module = submodule(layer, names)
             if module is not None:
-                hooks.append(module.register_forward_hook(head_hook(stages, f"layer{number}.{stage}", len(ids))))
+                projection = submodule(layer, [names[0].replace("_norm", "_proj")])
+                hooks += head_hooks(stages, f"layer{number}.{stage}", len(ids), projection, module)
 
     with torch.no_grad():
         tokens = torch.tensor([ids], device=options.device)
@@ -130,24 +170,33 @@ def main():
             margins.append(float(best.values[0] - best.values[1]))
             text.append(greedy[-1])
 
-    os.makedirs(options.out)
-    save_file(stages, os.path.join(options.out, "reference.safetensors"),
+    part = options.out.rstrip("/") + ".part"
+    os.makedirs(part, exist_ok=True)
+    save_file(stages, os.path.join(part, "reference.safetensors"),
               metadata={"prompt_ids": json.dumps(ids), "source": f"transformers {transformers.__version__}"})
-    with open(os.path.join(options.out, "reference.json"), "w") as file:
+    with open(os.path.join(part, "reference.json"), "w") as file:
         json.dump({"source": f"transformers {transformers.__version__}, {options.dtype}", "prompt_ids": ids,
                    "greedy_ids": greedy, "greedy_margin": margins,
                    "max_abs": {name: float(value.abs().max()) for name, value in stages.items()}}, file, indent=1)
+    os.rename(part, options.out)
     print(f"{len(stages)} stages of {len(ids)} tokens in {options.out}")
 
 
-def head_hook(stages, name, rows):
-    """A norm over heads sees [1, heads, tokens, dim] or [1, tokens, heads, dim], as the family likes."""
-    def hook(_module, _inputs, output):
+def head_hooks(stages, name, rows, projection, norm):
+    """A norm over heads sees [1, heads, tokens, dim] or [1, tokens, heads, dim], as the family likes. Where there are as
+    many heads as tokens the shape does not tell, but the norm's input does: in our order it is the projection's output.
+    """
+    projected = []
+
+    def keep_projection(_module, _inputs, output):
+        projected[:] = [output.detach().reshape(rows, -1)]
+
+    def hook(_module, inputs, output):
         value = output.detach().float().cpu()[0]
-        if value.shape[0] != rows or (value.shape[1] == rows and value.shape[0] == rows):
+        if not inputs[0].detach().reshape(rows, -1).equal(projected[0]):
             value = value.transpose(0, 1)
         stages[name] = value.reshape(rows, -1).contiguous()
-    return hook
+    return [projection.register_forward_hook(keep_projection), norm.register_forward_hook(hook)]
 
 
 if __name__ == "__main__":
