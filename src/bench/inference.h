@@ -3,6 +3,8 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +14,13 @@
 #include "engine/loaded_model.h"
 
 namespace doppler {
+
+class BenchSurface;
+struct InferenceWorkload;
+using Told = std::function<void(std::string_view)>;  // what is going on, a line at a time
+// Loads a model with room for `context` tokens, ready to be measured (bench/surface.h).
+using MakeSurface = std::function<std::unique_ptr<BenchSurface>(const std::filesystem::path&, const InferenceWorkload&,
+                                                                int context, const Told&)>;
 
 struct InferenceWorkload {
   std::string name = "custom";
@@ -29,6 +38,7 @@ struct InferenceWorkload {
   std::vector<int> depths = {};          // decode again after so many tokens
   std::vector<int> prompt_lengths = {};  // prefill again with so many
   std::filesystem::path reference = {};  // reference.json of the model: prompt_ids and greedy_ids
+  MakeSurface surface = {};              // where it runs; empty: in this process
 };
 
 // xs, s, m, l, xl: 64 to 8192 prompt tokens. Fails for another name.
@@ -41,11 +51,12 @@ struct SweepPoint {
 
 struct InferenceResult {
   InferenceWorkload workload;
-  std::string model, model_hash, quantization, backend;
+  std::string model, model_hash, quantization, backend, surface;
   Json environment;
   size_t shards = 0, tensors = 0;
   uint64_t artefact_bytes = 0, kv_bytes = 0, peak_bytes = 0, peak_device_bytes = 0;
-  double cold_load_ms = 0, warm_load_ms = 0;
+  std::optional<double> cold_load_ms;  // absent: a browser's profile had the model already
+  double warm_load_ms = 0;
   std::vector<double> prefill_tok_s, decode_tok_s, first_token_ms;  // one a run
   std::vector<double> token_ms;                                     // every decoded token of every run
   double bytes_per_token = 0;                                       // read by a decoded token, from the plan
@@ -82,8 +93,6 @@ struct TokenProfile {
 
 // One token after `prompt_tokens`, the median of `runs`. Empty where the backend has no clock.
 TokenProfile profile_token(const std::filesystem::path& model, const InferenceWorkload& workload);
-
-using Told = std::function<void(std::string_view)>;  // what is going on, a line at a time
 
 InferenceResult bench_inference(const std::filesystem::path& model, const InferenceWorkload& workload,
                                 const Told& progress);

@@ -14,6 +14,9 @@
 #include "base/error.h"
 
 namespace doppler {
+namespace {
+constexpr int kNotFound = 127;  // a shell says it so, too
+}
 
 LineProcess::LineProcess(const std::vector<std::string>& command, const std::filesystem::path& folder)
     : name_(command.front()) {
@@ -32,7 +35,7 @@ LineProcess::LineProcess(const std::vector<std::string>& command, const std::fil
     if (nowhere >= 0 && std::getenv("DOPPLER_PEER_STDERR") == nullptr) ::dup2(nowhere, STDERR_FILENO);
     if (::chdir(folder.c_str()) != 0) ::_exit(126);
     ::execvp(arguments[0], arguments.data());
-    ::_exit(127);
+    ::_exit(kNotFound);
   }
   ::close(to_child[0]);
   ::close(from_child[1]);
@@ -52,6 +55,13 @@ LineProcess::~LineProcess() {
 
 Json LineProcess::ask(const Json& request) {
   const auto died = [&] {
+    int status = 0;
+    ::kill(pid_, SIGTERM);
+    ::waitpid(pid_, &status, 0);
+    pid_ = -1;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == kNotFound) {
+      fail({ErrorCode::kFile, "a program that is needed cannot be started", name_, "", "", "Install it"});
+    }
     fail({ErrorCode::kFile, "the other process ended without an answer", name_, "", "",
           "DOPPLER_PEER_STDERR=1 shows what it says"});
   };

@@ -17,8 +17,9 @@ std::vector<Series> series_of(const std::vector<Json>& results, const char* swee
     if (points.empty()) continue;
     const Json& model = require_object(result, "model", "result");
     Series series{
-        fmt::format("{} {}, {}", string_or(model, "id", "", "result"), string_or(model, "quantization", "", "result"),
-                    string_or(result, "backend", "", "result")),
+        fmt::format("{} {}, {}{}", string_or(model, "id", "", "result"), string_or(model, "quantization", "", "result"),
+                    string_or(result, "backend", "", "result"),
+                    string_or(result, "surface", "native", "result") == "browser" ? " in a browser" : ""),
         kColours[list.size() % std::size(kColours)],
         {}};
     for (const Json& point : points) {

@@ -17,6 +17,8 @@ Json InferenceResult::to_json() const {
     return Json{{"median", median(samples)}, {"runs", samples}};
   };
   Json depth = Json::array(), prompt = Json::array();
+  Json cold;
+  if (cold_load_ms) cold = *cold_load_ms;
   for (const SweepPoint& p : by_depth) depth.push_back({{"depth", p.tokens}, {"decode_tok_s", p.tok_s}});
   for (const SweepPoint& p : by_prompt) prompt.push_back({{"tokens", p.tokens}, {"prefill_tok_s", p.tok_s}});
   return {
@@ -39,7 +41,8 @@ Json InferenceResult::to_json() const {
         {"decode_batch", workload.decode_batch},
         {"tapped_layers", workload.tapped_layers}}},
       {"backend", backend},
-      {"load_ms", {{"cold", cold_load_ms}, {"warm", warm_load_ms}}},
+      {"surface", surface},
+      {"load_ms", {{"cold", cold}, {"warm", warm_load_ms}}},
       {"first_token_ms", runs(first_token_ms)},
       {"prefill_tok_s", runs(prefill_tok_s)},
       {"decode_tok_s", runs(decode_tok_s)},
@@ -63,14 +66,17 @@ std::string InferenceResult::to_table() const {
   const std::string where = backend == "webgpu" && environment["gpu"].is_object()
                                 ? environment["gpu"]["name"].get<std::string>()
                                 : environment["cpu"].get<std::string>();
-  text += fmt::format("{} {} on {} ({})\n", model, quantization, backend, where);
+  const Json& browser = environment["browser"];
+  const std::string inside = browser.is_string() ? " in " + browser.get<std::string>() : "";
+  text += fmt::format("{} {} on {}{} ({})\n", model, quantization, backend, inside, where);
   row("prefill", fmt::format("{:.1f} tok/s ({} tokens, median of {})", median(prefill_tok_s), workload.prompt_tokens,
                              workload.runs));
   row("decode",
       fmt::format("{:.2f} tok/s ({} tokens; a token takes {:.1f} ms, p95 {:.1f}, p99 {:.1f})", median(decode_tok_s),
                   workload.tokens, percentile(token_ms, 50), percentile(token_ms, 95), percentile(token_ms, 99)));
   row("first token", fmt::format("{:.0f} ms", median(first_token_ms)));
-  row("load", fmt::format("{:.0f} ms cold, {:.0f} ms warm", cold_load_ms, warm_load_ms));
+  row("load", cold_load_ms ? fmt::format("{:.0f} ms cold, {:.0f} ms warm", *cold_load_ms, warm_load_ms)
+                           : fmt::format("{:.0f} ms warm (the browser's profile had it)", warm_load_ms));
   row("read per token", fmt::format("{:.1f} MB", bytes_per_token / 1e6));
   row("decode reads", fmt::format("{:.2f} GB/s, {:.0f} % of the {:.2f} GB/s this machine moves", decode_bytes_s() / 1e9,
                                   100 * bandwidth_share(), bandwidth / 1e9));

@@ -47,6 +47,28 @@ InferenceWorkload settled(const InferenceArguments& a) {
   return w;
 }
 
+void settle_surface(const InferenceArguments& a, const std::string& model, InferenceWorkload& workload) {
+  const auto refuse = [](const char* what, const char* todo) {
+    fail({ErrorCode::kUsage, what, "bench inference", "", "", todo});
+  };
+  if (a.surface == "native") {
+    if (!a.profile_dir.empty()) refuse("--profile-dir is a browser's", "Add --surface browser");
+    return;
+  }
+  if (a.profile) {
+    refuse(
+        "--profile and --surface browser do not go together: a browser rounds the GPU's clock to a tenth of a "
+        "millisecond, longer than most steps take",
+        "");
+  }
+  if (!a.versus.empty() && !a.profile_dir.empty()) {
+    refuse("--versus and --profile-dir do not go together: two browsers cannot share a profile", "");
+  }
+  check_for_browser(model, workload);
+  if (!a.versus.empty()) check_for_browser(a.versus, workload);
+  workload.surface = browser_for_bench(a.profile_dir);
+}
+
 void run_inference(const InferenceArguments& a) {
   const auto progress = [&](std::string_view line) {
     if (telling()) fmt::print(stderr, "\r\033[K{}", line);
@@ -55,15 +77,7 @@ void run_inference(const InferenceArguments& a) {
   const std::string model = a.model.empty() ? default_model().string() : a.model;
   InferenceWorkload workload = settled(a);
   workload.load = load_model;
-  if (a.surface == "browser") {
-    if (a.profile) {
-      fail({ErrorCode::kUsage, "--profile and --surface browser do not go together", "bench inference", "", "", ""});
-    }
-    if (workload.gpu_memory > 0) {
-      fail({ErrorCode::kUsage, "--gpu-memory and --surface browser do not go together", "bench inference", "", "", ""});
-    }
-    return bench_in_browser(model, workload, a.profile_dir, a.json);
-  }
+  settle_surface(a, model, workload);
   if (a.profile) {
     const TokenProfile profile = profile_token(model, workload);
     return report(a, profile.to_json(), profile.to_table());
@@ -148,7 +162,8 @@ void add_bench(CLI::App& app) {
   inference->footer(
       "Examples:\n  doppler synth gemma-3-1b /tmp/1b && doppler bench inference /tmp/1b\n"
       "  doppler bench inference /tmp/1b --depths 0,512,2048 --prompts 64,512 --plot speed.svg --output a.json\n"
-      "  doppler bench inference --compare a.json b.json");
+      "  doppler bench inference --compare a.json b.json\n"
+      "  doppler bench inference --surface browser --profile-dir /tmp/profile --output browser.json");
   inference->callback([arguments] { run_inference(*arguments); });
   auto baselines = std::make_shared<std::string>("bench/baselines.json");
   auto backend = std::make_shared<std::string>("cpu");

@@ -1,4 +1,4 @@
-// The benchmark's workload in a browser: web/tools/bench.mjs drives Chromium and prints what the native one prints.
+// `doppler bench inference --surface browser`: the same workload in a page of headless Chromium.
 #pragma once
 
 #include <string>
@@ -7,9 +7,11 @@
 
 namespace doppler {
 
-// Becomes the script, and so does not come back; fails where Node or the script is missing. `profile_dir` empty: a
-// profile for this run alone.
-[[noreturn]] void bench_in_browser(const std::string& model, const InferenceWorkload& workload,
-                                   const std::string& profile_dir, bool json);
+// For InferenceWorkload::surface. Fails where what drives the browser is missing. `profile_dir` empty: a profile for
+// this run alone.
+MakeSurface browser_for_bench(const std::string& profile_dir);
+
+// Fails for a workload that a page cannot run, and says why.
+void check_for_browser(const std::string& model, const InferenceWorkload& workload);
 
 }  // namespace doppler

@@ -8,10 +8,8 @@
 
 #include "base/error.h"
 #include "bench/prompt.h"
-#include "engine/decode_pace.h"
 #include "gpu/gpu_executor.h"
 #include "host.h"
-#include "model/cost.h"
 
 namespace doppler::web {
 namespace {
@@ -79,6 +77,7 @@ Json WebEngine::answer(const Json& request) {
   if (verb == "generate") return generate(request);
   if (verb == "inspect") return inspect(request);
   if (verb == "bench") return bench(request);
+  if (verb == "opinions") return opinions(request);
   if (verb == "profile") return profile(request);
   fail({ErrorCode::kUsage, "an unknown verb", "request", "", verb, ""});
 }
@@ -92,6 +91,7 @@ Json WebEngine::load(const Json& request) {
   const auto start = Clock::now();
   session_.reset();
   model_.reset();
+  pace_ = DecodePace(0);
   model_.emplace(LoadedModel::load(require_string(request, "name", "request")));
   const ModelConfig& config = model_->config;
   const int context = whole(request, "context", default_context(config), 1, 1 << 20);
@@ -223,32 +223,75 @@ Json WebEngine::profile(const Json&) {
           {"readNs", profile.read_ns}, {"batch", profile.batch},        {"dispatches", profile.dispatches.size()}};
 }
 
-// The workload of `doppler bench inference`, run by run; the page adds what only it can see.
+// A prompt and likeliest tokens after it, as in `doppler bench inference`, which gives the tokens and judges the
+// answer.
 Json WebEngine::bench(const Json& request) {
-  const int prompt_tokens = whole(request, "promptTokens", 512, 1, 1 << 20);
-  const int tokens = whole(request, "tokens", 128, 1, 1 << 20);
-  DecodePace pace(whole(request, "decodeBatch", 0, 0, 64));
+  const std::vector<int32_t> prompt = read_ids(request);
+  const int tokens = whole(request, "tokens", 0, 0, 1 << 20);
+  if (const int batch = whole(request, "decodeBatch", 0, 0, 64); batch > 0) pace_ = DecodePace(batch);
   Executor& executor = session().executor();
-  const std::vector<int32_t> prompt = random_prompt(prompt_tokens, model_->config.vocab);
+  TapSteps looked_at;
+  if (const Json* steps = find(request, "taps"); steps && steps->is_array()) {
+    for (const Json& step : *steps) looked_at.insert(step.is_string() ? step.get<std::string>() : "");
+  }
+  const auto ignore = [](const Step&, std::span<const float>, int, int) {};
+  if (!looked_at.empty()) executor.set_tap_at(ignore, looked_at);
   executor.reset();
   const auto start = Clock::now();
-  int32_t token = argmax(executor.forward(prompt, Logits::kLast));
+  int32_t token = whole(request, "first", 0, 0, model_->config.vocab - 1);
+  if (!prompt.empty()) token = argmax(executor.forward(prompt, Logits::kLast));
   const double first = ms_since(start);
-  Json times = Json::array();
+  const DeviceCounters before = executor.counters();
+  std::vector<double> times;
+  std::vector<int32_t> ids{token};
   while (static_cast<int>(times.size()) < tokens) {
     const auto token_start = Clock::now();
-    const int left = tokens - static_cast<int>(times.size()), wanted = std::min(pace.batch(), left);
+    const int left = tokens - static_cast<int>(times.size()), wanted = std::min(pace_.batch(), left);
     std::vector<int32_t> chosen = executor.decode(token, wanted, {}, times.size(), left > wanted);
     if (chosen.empty()) chosen.push_back(argmax(executor.forward(std::span(&token, 1), Logits::kLast)));
     token = chosen.back();
-    const double took = ms_since(token_start), each = took / static_cast<double>(chosen.size());
-    pace.took(static_cast<int>(chosen.size()), took);
-    for (size_t i = 0; i < chosen.size(); ++i) times.push_back(each);
+    const double took = ms_since(token_start);
+    pace_.took(static_cast<int>(chosen.size()), took);
+    times.insert(times.end(), chosen.size(), took / static_cast<double>(chosen.size()));
+    ids.insert(ids.end(), chosen.begin(), chosen.end());
+  }
+  const DeviceCounters after = executor.counters();
+  if (!looked_at.empty()) executor.set_tap({});
+  executor.reset();
+  session_->forget();
+  return {{"firstTokenMs", first},
+          {"tokenMs", times},
+          {"ids", ids},
+          {"decodeSubmits", after.submits - before.submits},
+          {"decodeDispatches", after.dispatches - before.dispatches},
+          {"deviceBytes", after.bytes}};
+}
+
+// What the model would say after each of the ids but the last, and −ln p of what is there.
+Json WebEngine::opinions(const Json& request) {
+  const std::vector<int32_t> ids = read_ids(request);
+  Executor& executor = session().executor();
+  executor.reset();
+  check_tokens(model_->config, ids, 0, static_cast<int>(ids.size()));
+  std::vector<int32_t> choices;
+  std::vector<double> surprises;
+  constexpr size_t kPiece = 32;  // tokens whose logits are held at once
+  for (size_t at = 0; at + 1 < ids.size(); at += kPiece) {
+    const auto piece = std::span(ids).subspan(at, std::min(kPiece, ids.size() - 1 - at));
+    const std::span<const float> logits = executor.forward(piece, Logits::kAll);
+    const size_t vocab = logits.size() / piece.size();
+    for (size_t i = 0; i < piece.size(); ++i) {
+      const std::span<const float> row = logits.subspan(i * vocab, vocab);
+      choices.push_back(argmax(row));
+      const double best = row[static_cast<size_t>(choices.back())];
+      double total = 0;
+      for (const float logit : row) total += std::exp(logit - best);
+      surprises.push_back(std::log(total) + best - row[static_cast<size_t>(ids[at + i + 1])]);
+    }
   }
   executor.reset();
   session_->forget();
-  const double bytes = decode_cost(model_->plan, model_->weights, prompt_tokens + tokens / 2).bytes();
-  return {{"firstTokenMs", first}, {"tokenMs", times}, {"bytesPerToken", bytes}};
+  return {{"choices", choices}, {"surprises", surprises}};
 }
 
 }  // namespace doppler::web

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/json.h"
+#include "engine/decode_pace.h"
 #include "engine/loaded_model.h"
 #include "engine/session.h"
 
@@ -22,12 +23,14 @@ class WebEngine {
   Json generate(const Json& request);  // pieces go to the host as they come
   Json inspect(const Json& request);   // what every step of a prompt computes, in numbers
   Json bench(const Json& request);
+  Json opinions(const Json& request);
   Json profile(const Json& request);
 
   Session& session();
 
   std::optional<LoadedModel> model_;
   std::unique_ptr<Session> session_;
+  DecodePace pace_{0};  // of a benchmark, from run to run
 };
 
 // Statistics of one step's output over a prompt.

@@ -1,0 +1,50 @@
+// Where a model runs while it is measured: in this process, or in a page of a browser.
+#pragma once
+
+#include <optional>
+
+#include "bench/inference.h"
+#include "model/executor.h"
+
+namespace doppler {
+
+class BenchSurface {
+ public:
+  struct Facts {
+    std::string surface = "native", backend;
+    std::string browser;  // its name and version
+    Json gpu;             // as in the schema's environment; null where none is used
+    // From nothing in memory; in a browser from nothing stored, and absent where its profile already had the model.
+    std::optional<double> cold_load_ms;
+    double warm_load_ms = 0;
+    uint64_t kv_bytes = 0;
+  };
+  struct Run {
+    double first_token_ms = 0;
+    std::vector<double> token_ms;  // one a decoded token
+    std::vector<int32_t> text;     // what was decoded from: the prompt's choice, then each but the last
+    DeviceCounters spent;          // while decoding; bytes: in live buffers at its end
+  };
+  // What the model would have said instead of a given token, and −ln p of the given one.
+  struct Opinion {
+    int32_t choice = 0;
+    double surprise = 0;
+  };
+
+  virtual ~BenchSurface() = default;
+  virtual const LoadedModel& model() const = 0;
+  virtual const Facts& facts() const = 0;
+
+  // From an empty context: the prompt, then `tokens` likeliest tokens (0: none). An empty prompt decodes from `first`.
+  virtual Run run(std::span<const int32_t> prompt, int32_t first, int tokens) = 0;
+  // Of every token but the first, from an empty context.
+  virtual std::vector<Opinion> opinions(std::span<const int32_t> tokens) = 0;
+
+  virtual uint64_t peak_host_bytes() = 0;
+  virtual double bandwidth() = 0;  // bytes a second that the machine, or its GPU, moves; measured now
+};
+
+std::unique_ptr<BenchSurface> native_surface(const std::filesystem::path& model, const InferenceWorkload& workload,
+                                             int context, const Told& progress);
+
+}  // namespace doppler
