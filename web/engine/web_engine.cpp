@@ -91,7 +91,7 @@ Json WebEngine::load(const Json& request) {
   const auto start = Clock::now();
   session_.reset();
   model_.reset();
-  pace_ = DecodePace(0);
+  pace_ = DecodePace(batch_ = 0);
   model_.emplace(LoadedModel::load(require_string(request, "name", "request")));
   const ModelConfig& config = model_->config;
   const int context = whole(request, "context", default_context(config), 1, 1 << 20);
@@ -228,7 +228,7 @@ Json WebEngine::profile(const Json&) {
 Json WebEngine::bench(const Json& request) {
   const std::vector<int32_t> prompt = read_ids(request);
   const int tokens = whole(request, "tokens", 0, 0, 1 << 20);
-  if (const int batch = whole(request, "decodeBatch", 0, 0, 64); batch > 0) pace_ = DecodePace(batch);
+  if (const int batch = whole(request, "decodeBatch", 0, 0, 64); batch != batch_) pace_ = DecodePace(batch_ = batch);
   Executor& executor = session().executor();
   TapSteps looked_at;
   if (const Json* steps = find(request, "taps"); steps && steps->is_array()) {

@@ -30,7 +30,8 @@ class WebEngine {
 
   std::optional<LoadedModel> model_;
   std::unique_ptr<Session> session_;
-  DecodePace pace_{0};  // of a benchmark, from run to run
+  int batch_ = 0;  // tokens a batch of a benchmark, 0: by its pace, which is kept from run to run
+  DecodePace pace_{0};
 };
 
 // Statistics of one step's output over a prompt.

@@ -1,0 +1,74 @@
+// The page for everybody: by keyboard alone, on a phone's width, in the dark, and with nothing from anywhere else.
+import assert from 'node:assert/strict';
+import {after, before, test} from 'node:test';
+import {cleanUp, openBrowser, plainPage, startServer} from './support.mjs';
+
+let server, page;
+const asked = [];
+
+before(async () => {
+  server = await startServer();
+  const context = await openBrowser();
+  context.on('request', (request) => asked.push(request.url()));
+  page = await plainPage(context, server.origin);
+  await page.waitForSelector('#welcome .model-card');
+});
+after(cleanUp);
+
+const dialogs = {models: 'Alt+m', settings: 'Alt+s'};
+const focused = () => page.evaluate(() => document.activeElement.textContent.trim() || document.activeElement.id);
+
+test('nothing is wider than a phone', async () => {
+  await page.setViewportSize({width: 360, height: 640});
+  const wide = () => page.evaluate(() => [...document.querySelectorAll('body *')]
+    .filter((element) => element.getClientRects().length > 0 && !element.closest('svg'))
+    .filter((element) => element.getBoundingClientRect().right > innerWidth + 0.5 || element.getBoundingClientRect().left < -0.5)
+    .map((element) => element.id || element.className || element.tagName));
+  assert.deepEqual(await wide(), []);
+  for (const [name, keys] of Object.entries(dialogs)) {
+    await page.keyboard.press(keys);
+    await page.waitForSelector(`#${name}[open]`);
+    assert.deepEqual(await wide(), [], name);
+    await page.keyboard.press('Escape');
+    await page.waitForSelector(`#${name}:not([open])`, {state: 'attached'});
+  }
+});
+
+test('words stand out from their ground by day and by night', async () => {
+  const contrast = () => page.evaluate(() => {
+    const brush = document.createElement('canvas').getContext('2d');
+    const light = (colour) => {
+      brush.fillStyle = colour;
+      brush.fillRect(0, 0, 1, 1);
+      const [r, g, b] = [...brush.getImageData(0, 0, 1, 1).data].map((v) => (v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4));
+      return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const ground = light(getComputedStyle(document.body).backgroundColor);
+    const ratios = ['body', '#welcome p'].map((at) => {
+      const ink = light(getComputedStyle(document.querySelector(at)).color);
+      return (Math.max(ink, ground) + 0.05) / (Math.min(ink, ground) + 0.05);
+    });
+    return {ground, ratios};
+  });
+  const seen = {};
+  for (const colorScheme of ['light', 'dark']) {
+    await page.emulateMedia({colorScheme});
+    seen[colorScheme] = await contrast();
+    assert.ok(seen[colorScheme].ratios.every((ratio) => ratio >= 4.5), JSON.stringify(seen[colorScheme]));
+  }
+  assert.ok(seen.light.ground > 0.8 && seen.dark.ground < 0.1, JSON.stringify(seen));
+});
+
+test('a keyboard is enough to load a model and to write to it', async () => {
+  await page.evaluate(() => document.activeElement.blur());
+  for (let i = 0; i < 12 && await focused() !== 'Load'; ++i) await page.keyboard.press('Tab');
+  assert.equal(await focused(), 'Load');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('.chip.ready', {timeout: 60_000});
+  await page.waitForFunction(() => document.activeElement.id === 'prompt');
+});
+
+test('everything came from the page\'s own server', () => {
+  assert.ok(asked.length > 10, `${asked.length} requests`);
+  assert.deepEqual(asked.filter((url) => !url.startsWith(`${server.origin}/`) && !/^(blob|data):/.test(url)), []);
+});
