@@ -1,14 +1,15 @@
 // The engine is small enough to wait for on a phone.
 import assert from 'node:assert/strict';
+import {execFileSync} from 'node:child_process';
 import {readFileSync} from 'node:fs';
 import {join} from 'node:path';
 import {test} from 'node:test';
-import {gzipSync} from 'node:zlib';
 import {root} from './support.mjs';
 
 test('the engine is under 1 MB, and under 350 kB as a server sends it', () => {
   const bytes = readFileSync(join(root, 'web/dist/lib/doppler.wasm'));
-  const compressed = gzipSync(bytes, {level: 9});
+  // Not Node's zlib: it is made for speed, and its files are larger than other programs' by a hundredth.
+  const compressed = execFileSync('gzip', ['-9', '-c'], {input: bytes, maxBuffer: 2 ** 24});
   console.log(`${bytes.length} bytes, ${compressed.length} by gzip`);
   assert.ok(bytes.length < 1_000_000, `${bytes.length} bytes`);
   assert.ok(compressed.length < 350_000, `${compressed.length} bytes compressed`);

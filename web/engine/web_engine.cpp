@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "bench/prompt.h"
 #include "gpu/gpu_executor.h"
 #include "host.h"
 
@@ -78,7 +77,6 @@ Json WebEngine::answer(const Json& request) {
   if (verb == "inspect") return inspect(request);
   if (verb == "bench") return bench(request);
   if (verb == "opinions") return opinions(request);
-  if (verb == "profile") return profile(request);
   fail({ErrorCode::kUsage, "an unknown verb", "request", "", verb, ""});
 }
 
@@ -209,18 +207,6 @@ Json WebEngine::inspect(const Json& request) {
   // The session believes that its own tokens are still in the context: begin it anew.
   session_->forget();
   return {{"steps", statistics.to_json()}, {"next", next}, {"tokens", ids.size()}};
-}
-
-// What a decoded token costs, after a prompt of one.
-Json WebEngine::profile(const Json&) {
-  Executor& executor = session().executor();
-  executor.reset();
-  const int32_t token = argmax(executor.forward(random_prompt(1, model_->config.vocab), Logits::kLast));
-  const DecodeProfile profile = executor.profile(token);
-  executor.reset();
-  session_->forget();
-  return {{"gpuNs", profile.gpu_ns},   {"encodeNs", profile.encode_ns}, {"submitNs", profile.submit_ns},
-          {"readNs", profile.read_ns}, {"batch", profile.batch},        {"dispatches", profile.dispatches.size()}};
 }
 
 // A prompt and likeliest tokens after it, as in `doppler bench inference`, which gives the tokens and judges the

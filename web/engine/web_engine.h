@@ -22,9 +22,8 @@ class WebEngine {
   Json decode(const Json& request);    // ids to text
   Json generate(const Json& request);  // pieces go to the host as they come
   Json inspect(const Json& request);   // what every step of a prompt computes, in numbers
-  Json bench(const Json& request);
-  Json opinions(const Json& request);
-  Json profile(const Json& request);
+  Json bench(const Json& request);     // one run of a benchmark
+  Json opinions(const Json& request);  // what it thinks of given tokens
 
   Session& session();
 
