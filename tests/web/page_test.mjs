@@ -1,7 +1,7 @@
-// The page for everybody: by keyboard alone, on a phone's width, in the dark, and with nothing from anywhere else.
+// The page for everybody: by keyboard alone, on a phone's width, in the dark, with patience, and with nothing from anywhere else.
 import assert from 'node:assert/strict';
 import {after, before, test} from 'node:test';
-import {cleanUp, openBrowser, plainPage, startServer} from './support.mjs';
+import {cleanUp, halt, openBrowser, plainPage, shardBytes, startServer} from './support.mjs';
 
 let server, page;
 const asked = [];
@@ -57,6 +57,26 @@ test('words stand out from their ground by day and by night', async () => {
     assert.ok(seen[colorScheme].ratios.every((ratio) => ratio >= 4.5), JSON.stringify(seen[colorScheme]));
   }
   assert.ok(seen.light.ground > 0.8 && seen.dark.ground < 0.1, JSON.stringify(seen));
+});
+
+test('a download tells how fast it is and how long it takes, can be cancelled, and goes on', async () => {
+  const part = 4_000_000;
+  server.fault = halt(part, false);
+  await page.click('#welcome button:has-text("Load")');
+  await page.waitForFunction(() => /^28 %.* left$/.test(document.getElementById('progress-text').textContent));
+  assert.match(await page.textContent('#progress-text'), /^28 % of 14\.2 MB · [\d.]+ [kMG]?B\/s · \d+:\d\d left$/);
+  await page.click('#cancel-load');
+  await page.waitForSelector('#welcome:not([hidden])');
+  server.fault = null;
+  server.requests.length = 0;
+  await page.click('#open-models');
+  await page.waitForSelector('#stored li:has-text("tiny · ")');
+  assert.match(await page.textContent('#stored li span'), /^tiny · 4\.\d MB · not complete$/);
+  await page.click('#stored button:has-text("Go on")');
+  await page.waitForSelector('.chip.ready', {timeout: 60_000});
+  assert.equal(server.bytesOf(/shard_/), shardBytes(server.models.tiny) - part);
+  await page.evaluate(() => localStorage.clear());
+  await page.reload();
 });
 
 test('a keyboard is enough to load a model and to write to it', async () => {
