@@ -14,7 +14,7 @@ double measure_read_bandwidth(ThreadPool& pool) {
   constexpr size_t kBytes = size_t{512} << 20;
   constexpr int kPasses = 7;
   const cpu::Kernels& kernels = cpu::choose_kernels();
-  const cpu::Memory buffer(kBytes, "measuring the read bandwidth");
+  const cpu::Memory buffer = cpu::Memory::large(kBytes, "measuring the read bandwidth");
   const auto part = [&](int index, int count) { return share(static_cast<long>(kBytes), index, count, 4096); };
   std::atomic<uint64_t> sum{0};
   pool.run([&](int index, int count) {  // zero pages are shared until written to

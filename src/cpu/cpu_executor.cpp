@@ -24,6 +24,20 @@ int checked(int value, int least, const char* what) {
   return value;
 }
 
+// The best kernels, unless they pack weights and the copy would not fit in memory: then the best that read them where
+// they are mapped.
+const Kernels& affordable_kernels(const Plan& plan, const Weights& weights) {
+  const Kernels& best = choose_kernels();
+  const size_t bytes = packed_bytes(best, matrices_of(plan, weights)), available = available_memory();
+  if (bytes <= available) return best;
+  const Kernels& other = unpacked_kernels();
+  if (telling()) {
+    fmt::print(stderr, "{} MiB of memory are free and {} would need {}: the weights stay mapped, read with {}\n",
+               available >> 20, best.name, bytes >> 20, other.name);
+  }
+  return other;
+}
+
 class CpuExecutor : public Executor {
  public:
   CpuExecutor(const ModelConfig& config, const Plan& plan, const Weights& weights, const ExecutorOptions& options,
@@ -36,7 +50,10 @@ class CpuExecutor : public Executor {
         block_(std::min(checked(options.block, 0, "the block") > 0 ? options.block : kDefaultBlock, context_)),
         pool_(checked(options.threads, 0, "the number of threads")),
         cache_(plan_, context_, block_) {
-    state_.kernels = tuning.kernels ? tuning.kernels : &choose_kernels();
+    state_.kernels = tuning.kernels ? tuning.kernels
+                     : tuning.pack  ? &affordable_kernels(plan_, weights_)
+                                    : &unpacked_kernels();
+    packed_ = PackedWeights(*state_.kernels, matrices_of(plan_, weights_), pool_);
     state_.plan = &plan_;
     state_.cache = &cache_;
     state_.many_tokens = tuning.many_tokens;
@@ -105,8 +122,8 @@ class CpuExecutor : public Executor {
     for (const Step& step : plan_.steps) {
       if (!tapped_.empty()) apart.push_back(taps(tapped_, step));
     }
-    program_ =
-        compile(config_, plan_, weights_, {.kernels = state_.kernels, .block = block_, .fuse = fuse, .apart = apart});
+    program_ = compile(config_, plan_, weights_,
+                       {.kernels = state_.kernels, .packed = &packed_, .block = block_, .fuse = fuse, .apart = apart});
     state_.program = &program_;
     arena_ = Memory();
     arena_ = Memory(program_.arena_bytes, "activations");
@@ -172,6 +189,7 @@ class CpuExecutor : public Executor {
   const int context_, block_;
   ThreadPool pool_;
   KvCache cache_;
+  PackedWeights packed_;
   Program program_;
   RunState state_;
   Memory arena_, scratch_memory_, partials_, logits_;

@@ -9,7 +9,8 @@ namespace cpu {
 struct Kernels;
 }
 
-// Weights' bytes must outlive the executor (they are mapped, not copied). Fails when the numbers of `options` or the
+// Weights' bytes must outlive the executor (they are mapped; what the instruction set wants in another order is copied
+// as well). Fails when the numbers of `options` or the
 // tensors cannot be used.
 std::unique_ptr<Executor> make_cpu_executor(const ModelConfig& config, const Plan& plan, const Weights& weights,
                                             const ExecutorOptions& options);
@@ -17,8 +18,9 @@ std::unique_ptr<Executor> make_cpu_executor(const ModelConfig& config, const Pla
 // The choices that are otherwise the executor's own.
 struct CpuTuning {
   const cpu::Kernels* kernels = nullptr;  // null: choose_kernels()
+  bool pack = true;                       // false: of the kernels those that read weights where they lie
   bool fuse = true;
-  int many_tokens = 7;  // tokens from which weights are unpacked to tiles
+  int many_tokens = 9;  // tokens from which weights are unpacked to tiles
 };
 std::unique_ptr<Executor> make_cpu_executor(const ModelConfig& config, const Plan& plan, const Weights& weights,
                                             const ExecutorOptions& options, const CpuTuning& tuning);

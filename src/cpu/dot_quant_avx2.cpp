@@ -47,15 +47,14 @@ struct Q6 {
     }
     __m256i sums0, sums1;
     sum_halves(p, sums0, sums1);
-    const auto centred = [&](__m256i sums, const int32_t* s16) {
-      return _mm256_cvtepi32_ps(
-          _mm256_sub_epi32(_mm256_permutevar8x32_epi32(sums, pairs), _mm256_slli_epi32(load32(s16), 5)));
+    const auto centred = [&](__m256i sums, const int32_t* zero) {
+      return _mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_permutevar8x32_epi32(sums, pairs), load32(zero)));
     };
     Vf low, high;
     q6_scales(w, low, high);
     const Vf d = load(a->d);
-    store(to, mul(mul(centred(sums0, a->s16), _mm256_permutevar8x32_ps(d, low_twice)), low));
-    store(to + 8, mul(mul(centred(sums1, a->s16 + 8), _mm256_permutevar8x32_ps(d, high_twice)), high));
+    store(to, mul(mul(centred(sums0, a->zero16), _mm256_permutevar8x32_ps(d, low_twice)), low));
+    store(to + 8, mul(mul(centred(sums1, a->zero16 + 8), _mm256_permutevar8x32_ps(d, high_twice)), high));
   }
 };
 

@@ -9,15 +9,20 @@ void dot_f32(const void* weights, size_t stride, int rows, const void* x, int k,
 void dot_f16(const void* weights, size_t stride, int rows, const void* x, int k, float* out);
 void dot_bf16(const void* weights, size_t stride, int rows, const void* x, int k, float* out);
 void dot_q8_0(const void* weights, size_t stride, int rows, const void* x, int k, float* out);
-void dot_q4_k(const void* weights, size_t stride, int rows, const void* x, int k, float* out);
-void dot_q6_k(const void* weights, size_t stride, int rows, const void* x, int k, float* out);
 void dot_mxfp4(const void* weights, size_t stride, int rows, const void* x, int k, float* out);
+
+size_t strip_q4_k(int cols);
+size_t strip_q6_k(int cols);
+void pack_q4_k(const void* weights, size_t stride, int rows, int cols, void* strip);
+void pack_q6_k(const void* weights, size_t stride, int rows, int cols, void* strip);
+void few_q4_k(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch);
+void few_q6_k(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch);
+void unpack_q4_k(const void* strips, int rows, int cols, int k0, int depth, void* tile);
+void unpack_q6_k(const void* strips, int rows, int cols, int k0, int depth, void* tile);
 
 // Floats are multiplied where they lie: a tile is a RowsNote.
 void note_rows(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile);
 void unpack_q8_0(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile);
-void unpack_q4_k(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile);
-void unpack_q6_k(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile);
 void unpack_mxfp4(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile);
 
 void multiply_f32(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c, bool first);

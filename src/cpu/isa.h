@@ -8,12 +8,16 @@
 
 namespace doppler::cpu {
 
-// Those this machine can run, the slowest ("portable") first. "avx512" means F, BW, DQ, VL, VBMI and VNNI.
+// Those this machine can run, the slowest ("portable") first. "avx512" means F, BW, DQ, VL, VBMI and VNNI,
+// "amx" int8 tiles as well.
 std::vector<const Kernels*> available_kernels();
 
 // The best available, or the one named by the environment variable DOPPLER_CPU; fails if that is unknown or
 // unavailable here.
 const Kernels& choose_kernels();
 const Kernels& choose_kernels(const std::string& name);
+
+// The best of those that read weights where they lie, whatever DOPPLER_CPU says.
+const Kernels& unpacked_kernels();
 
 }  // namespace doppler::cpu

@@ -16,8 +16,8 @@ constexpr int group_offset(int g) { return ((g & 4) | (g & 1) << 1 | (g & 2) >> 
 struct alignas(64) ActBlock {
   int8_t q[kBlock];
   float d[kBlock / kGroup];
-  float ds[kBlock / kGroup];  // d · Σq over the group: what a weight block's minimum multiplies
-  int32_t s16[kBlock / 16];   // Σq over 16: what a weight block's zero point multiplies
+  float ds[kBlock / kGroup];    // d · Σq over the group: what a weight block's minimum multiplies
+  int32_t zero16[kBlock / 16];  // −32 · Σq over 16: what the zero point of Q6_K adds
 };
 
 // The same with 15 bits, q = 128·high + low: for weights so exact that 8-bit activations would be the larger error.
@@ -43,13 +43,28 @@ using UnpackFn = void (*)(const void* weights, size_t stride, int rows, int k, i
 using MultiplyFn = void (*)(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c,
                             bool first);
 
-// How one weight format is multiplied.
+// Rows in the order that the kernels read them, made once when a model is loaded: strips of kStripRows rows, one after
+// another. What lies where in a strip is the instruction set's own affair.
+inline constexpr int kStripRows = 16;
+inline constexpr int kMostFew = 8;  // tokens
+struct Packing {
+  size_t (*strip_bytes)(int cols);  // a multiple of 64
+  // rows ≤ kStripRows; those that are missing are zeros.
+  void (*pack)(const void* weights, size_t stride, int rows, int cols, void* strip);
+  // out[t · pitch + r] = row r · x[t] for up to kMostFew tokens.
+  void (*few)(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch);
+  // As UnpackFn, from one or two strips.
+  void (*unpack)(const void* strips, int rows, int cols, int k0, int depth, void* tile);
+};
+
+// How one weight format is multiplied: as it comes, or packed.
 struct Format {
   DotFn dot = nullptr;
   UnpackFn unpack = nullptr;
   MultiplyFn multiply = nullptr;
   int depth = 0;  // columns of a tile at most; a multiple of 256 for quantised formats
   Input input = Input::kF32;
+  const Packing* packing = nullptr;  // then there is no dot and no unpack
 };
 // A format whose tiles are whole rows, multiplied where they lie: the tile is only a note of them.
 inline constexpr int kWholeRow = 1 << 30;
@@ -151,6 +166,7 @@ extern const Kernels kPortableKernels;
 #if defined(__x86_64__)
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
+const Kernels& amx_kernels();  // those of AVX-512 with tiles multiplied by AMX
 #endif
 
 }  // namespace doppler::cpu

@@ -22,6 +22,9 @@ uint64_t stream(const void* data, size_t bytes) {
       _mm512_reduce_add_epi64(_mm512_add_epi64(_mm512_add_epi64(sum[0], sum[1]), _mm512_add_epi64(sum[2], sum[3]))));
 }
 
+constexpr Packing kPackQ4_K{strip_q4_k, pack_q4_k, few_q4_k, unpack_q4_k};
+constexpr Packing kPackQ6_K{strip_q6_k, pack_q6_k, few_q6_k, unpack_q6_k};
+
 }  // namespace
 }  // namespace avx512
 
@@ -33,8 +36,8 @@ const Kernels kAvx512Kernels = {
                 {dot_f16, note_rows, multiply_f16, kWholeRow, Input::kF32},
                 {dot_bf16, note_rows, multiply_bf16, kWholeRow, Input::kF32},
                 {dot_q8_0, unpack_q8_0, multiply_wide, kTileDepth, Input::kInt15},
-                {dot_q4_k, unpack_q4_k, multiply_min, kTileDepth, Input::kInt8},
-                {dot_q6_k, unpack_q6_k, multiply_centred, kTileDepth, Input::kInt8},
+                {nullptr, nullptr, multiply_min, kTileDepth, Input::kInt8, &kPackQ4_K},
+                {nullptr, nullptr, multiply_centred, kTileDepth, Input::kInt8, &kPackQ6_K},
                 {dot_mxfp4, unpack_mxfp4, multiply_wide, kTileDepth, Input::kInt15}},
     .norm = norm,
     .add = add_rows,

@@ -40,7 +40,7 @@ Linear make_linear(const Kernels& kernels, const Tensor& tensor) {
 
 Linear Linear::expert(int e) const {
   Linear m = *this;
-  m.data += static_cast<size_t>(e) * static_cast<size_t>(rows) * stride;
+  m.data += static_cast<size_t>(e) * static_cast<size_t>(packed ? (rows + kStripRows - 1) / kStripRows : rows) * stride;
   if (bias) m.bias += static_cast<size_t>(e) * static_cast<size_t>(rows);
   return m;
 }
@@ -68,35 +68,38 @@ void quantize_input_group(const Kernels& kernels, Input input, const float* x, i
 }
 
 size_t decoded_floats(const Linear& matrix) {
-  return matrix.format ? 0 : static_cast<size_t>(kTileRows) * static_cast<size_t>(matrix.cols);
+  return matrix.format ? 0 : static_cast<size_t>(kMostTiles * kTileRows) * static_cast<size_t>(matrix.cols);
 }
 
-void multiply_rows(const Kernels& kernels, const Linear& m, int first, int count, const void* x, float* out,
-                   const LinearScratch& scratch) {
-  const std::byte* rows = m.data + static_cast<size_t>(first) * m.stride;
-  if (m.format) {
-    m.format->dot(rows, m.stride, count, x, m.cols, out);
-  } else {
-    for (int r = 0; r < count; ++r) {
-      decode_row(m.dtype, rows + static_cast<size_t>(r) * m.stride, scratch.decoded, static_cast<size_t>(m.cols));
-      kernels.formats[kFormatF32].dot(scratch.decoded, 0, 1, x, m.cols, out + r);
+void multiply_rows(const Kernels& kernels, const Linear& m, int first, int count, const void* const* x, int tokens,
+                   float* out, size_t pitch, const LinearScratch& scratch) {
+  const std::byte* rows = m.data + static_cast<size_t>(m.packed ? first / kStripRows : first) * m.stride;
+  if (m.packed) m.format->packing->few(rows, count, m.cols, x, tokens, out, pitch);
+  for (int t = 0; t < tokens; ++t, out += pitch) {
+    if (m.format && !m.packed) {
+      m.format->dot(rows, m.stride, count, x[t], m.cols, out);
+    } else if (!m.format) {
+      for (int r = 0; r < count; ++r) {
+        decode_row(m.dtype, rows + static_cast<size_t>(r) * m.stride, scratch.decoded, static_cast<size_t>(m.cols));
+        kernels.formats[kFormatF32].dot(scratch.decoded, 0, 1, x[t], m.cols, out + r);
+      }
     }
+    if (m.bias) kernels.add(out, m.bias + first, out, count);
   }
-  if (m.bias) kernels.add(out, m.bias + first, out, count);
 }
 
-void multiply_tile(const Kernels& kernels, const Linear& m, int first, int count, const void* const* x, int tokens,
-                   float* c, const LinearScratch& scratch) {
-  const void* rows = m.data + static_cast<size_t>(first) * m.stride;
+void multiply_tiles(const Kernels& kernels, const Linear& m, int first, int count, const void* const* x, int tokens,
+                    float* c, const LinearScratch& scratch) {
+  const std::byte* rows = m.data + static_cast<size_t>(m.packed ? first / kStripRows : first) * m.stride;
   size_t stride = m.stride;
   const Format* format = m.format;
   if (!format) {
     const size_t cols = static_cast<size_t>(m.cols);
     for (int r = 0; r < count; ++r) {
-      decode_row(m.dtype, static_cast<const std::byte*>(rows) + static_cast<size_t>(r) * m.stride,
-                 scratch.decoded + static_cast<size_t>(r) * cols, cols);
+      decode_row(m.dtype, rows + static_cast<size_t>(r) * m.stride, scratch.decoded + static_cast<size_t>(r) * cols,
+                 cols);
     }
-    rows = scratch.decoded;
+    rows = reinterpret_cast<const std::byte*>(scratch.decoded);
     stride = cols * sizeof(float);
     format = &kernels.formats[kFormatF32];
   }
@@ -106,13 +109,21 @@ void multiply_tile(const Kernels& kernels, const Linear& m, int first, int count
   for (int k0 = 0; k0 < cols; k0 += format->depth) {
     const int depth = std::min(format->depth, cols - k0);
     const size_t offset = quantised ? static_cast<size_t>(k0 / kBlock) * block_bytes(format->input) : 0;
-    format->unpack(rows, stride, count, m.cols, k0, depth, scratch.tile);
-    format->multiply(scratch.tile, depth, x, offset, tokens, c, k0 == 0);
+    for (int r = 0; r < count; r += kTileRows) {
+      const std::byte* tile_rows = rows + static_cast<size_t>(m.packed ? r / kStripRows : r) * stride;
+      const int here = std::min(kTileRows, count - r);
+      if (m.packed) {
+        format->packing->unpack(tile_rows, here, m.cols, k0, depth, scratch.tile);
+      } else {
+        format->unpack(tile_rows, stride, here, m.cols, k0, depth, scratch.tile);
+      }
+      format->multiply(scratch.tile, depth, x, offset, tokens, c + r * tokens, k0 == 0);
+    }
   }
-  if (m.bias) {
+  for (int r = 0; m.bias && r < count; r += kTileRows) {
     for (int t = 0; t < tokens; ++t) {
-      float* row = c + static_cast<size_t>(t) * kTileRows;
-      kernels.add(row, m.bias + first, row, count);
+      float* row = c + (static_cast<ptrdiff_t>(r) * tokens + t * kTileRows);
+      kernels.add(row, m.bias + first + r, row, std::min(kTileRows, count - r));
     }
   }
 }

@@ -8,7 +8,8 @@ namespace doppler::cpu {
 
 struct Linear {
   const std::byte* data = nullptr;
-  size_t stride = 0;  // bytes from row to row
+  size_t stride = 0;  // bytes from row to row, or from strip to strip
+  bool packed = false;
   int rows = 0, cols = 0;
   DType dtype = DType::kF32;
   const Format* format = nullptr;  // null: rows are decoded to f32 first
@@ -31,6 +32,10 @@ size_t input_row_bytes(Input input, int cols);
 void quantize_input(const Kernels& kernels, Input input, const float* x, int n, void* out);
 void quantize_input_group(const Kernels& kernels, Input input, const float* x, int n, void* out, int first);
 
+// Tiles that are multiplied with many tokens at once, at most. Their results, the activations of a slice of columns and
+// the tile itself should fit in a core's second cache.
+inline constexpr int kMostTiles = 4;
+
 // What one thread needs to multiply with any of the model's matrices.
 struct LinearScratch {
   std::byte* tile;  // kTileBytes
@@ -38,12 +43,14 @@ struct LinearScratch {
 };
 size_t decoded_floats(const Linear& matrix);
 
-// out[i] = row (first + i) · x (+ bias) for `count` rows.
-void multiply_rows(const Kernels& kernels, const Linear& matrix, int first, int count, const void* x, float* out,
-                   const LinearScratch& scratch);
+// out[t · pitch + i] = row (first + i) · x[t] (+ bias) for `count` rows and up to kMostFew tokens. The first row of a
+// packed matrix is a multiple of kStripRows, here and below.
+void multiply_rows(const Kernels& kernels, const Linear& matrix, int first, int count, const void* const* x, int tokens,
+                   float* out, size_t pitch, const LinearScratch& scratch);
 
-// c [tokens][kTileRows] = rows first … first+count-1 (≤ kTileRows) times each x[t] (+ bias).
-void multiply_tile(const Kernels& kernels, const Linear& matrix, int first, int count, const void* const* x, int tokens,
-                   float* c, const LinearScratch& scratch);
+// c [tiles][tokens][kTileRows] = rows first … first+count-1, in tiles of kTileRows, times each x[t] (+ bias). The
+// activations of one slice of columns pass all tiles before the next slice, so that they come from a near cache.
+void multiply_tiles(const Kernels& kernels, const Linear& matrix, int first, int count, const void* const* x,
+                    int tokens, float* c, const LinearScratch& scratch);
 
 }  // namespace doppler::cpu

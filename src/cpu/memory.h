@@ -10,6 +10,8 @@ class Memory {
   Memory() = default;
   // Fails with `what` the memory is for when there is not enough.
   Memory(size_t bytes, const char* what);
+  // Not zeroed, and in large pages where the system has them: for what is read from end to end, again and again.
+  static Memory large(size_t bytes, const char* what);
   ~Memory();
   Memory(Memory&& other) noexcept;
   Memory& operator=(Memory&& other) noexcept;
@@ -26,6 +28,9 @@ class Memory {
   std::byte* data_ = nullptr;
   size_t size_ = 0;
 };
+
+// Bytes that could be had without swapping anything out; the largest number where the system does not say.
+size_t available_memory();
 
 constexpr size_t kLine = 64;
 constexpr size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }

@@ -50,7 +50,7 @@ struct CentredProducts {  // 63 · 127 · 2 · 2 fits in int16
   template <int T>
   static void run(const QuantTile* tile, int step, int q0, const ActBlock* const* x, int b, int at, __m256i (*dot)[2]) {
     const int part = step % (kBlock / 4) / 4;  // of 16 columns
-    for (int t = 0; t < T; ++t) dot[t][0] = dot[t][1] = _mm256_set1_epi32(-32 * x[t][b].s16[part]);
+    for (int t = 0; t < T; ++t) dot[t][0] = dot[t][1] = _mm256_set1_epi32(x[t][b].zero16[part]);
 #pragma GCC unroll 2
     for (int s = 0; s < 4; s += 2) {
       const __m256i w0 = rows8(tile, step + s, q0), w1 = rows8(tile, step + s, q0 + 1);

@@ -2,41 +2,13 @@
 // Tiles of weights times many tokens. Six tokens and 32 rows at a time live in registers: an integer and a float
 // accumulator for each of the twelve vectors.
 #include "cpu/formats_avx512.h"
+#include "cpu/strips_avx512.h"
 #include "cpu/tile_avx512.h"
 
 namespace doppler::cpu::avx512 {
 namespace {
 
 constexpr int kTokens = 6;
-
-inline __m512i four(const int8_t* q) {
-  int32_t v;
-  __builtin_memcpy(&v, q, 4);
-  return _mm512_set1_epi32(v);
-}
-
-// The sums of one block of 256 columns; a whole block is added to c at once, as block_sums_avx512.h does for one token.
-template <int T>
-struct Sums {
-  __m512 v[T][2];
-  Sums() { clear(); }
-  void clear() {
-#pragma GCC unroll 6
-    for (int t = 0; t < T; ++t) v[t][0] = v[t][1] = _mm512_setzero_ps();
-  }
-  void add(int t, int half, __m512 term) { v[t][half] = _mm512_add_ps(v[t][half], term); }
-  void flush(float* c, bool first) {
-#pragma GCC unroll 6
-    for (int t = 0; t < T; ++t) {
-#pragma GCC unroll 2
-      for (int half = 0; half < 2; ++half) {
-        float* to = c + t * kTileRows + 16 * half;
-        _mm512_storeu_ps(to, first ? v[t][half] : _mm512_add_ps(_mm512_loadu_ps(to), v[t][half]));
-      }
-    }
-    clear();
-  }
-};
 
 // `steps` times four columns of T tokens: dot[t][half] += tile · x.
 template <int T, int Steps>
@@ -53,80 +25,75 @@ inline void products(const uint8_t (*w)[2][64], const int8_t* const* x, __m512i 
   }
 }
 
-// The products of one group of 32 columns, whose quants lie at `at` of a token's block.
+// The sums of T tokens and 32 rows, taken up where the tile before left them.
 template <int T>
-inline void group_products(const uint8_t (*w)[2][64], const ActBlock* const* a, int b, int at, __m512i (*dot)[2]) {
-  const int8_t* q[T];
-#pragma GCC unroll 6
-  for (int t = 0; t < T; ++t) {
-    dot[t][0] = dot[t][1] = _mm512_setzero_si512();
-    q[t] = a[t][b].q + at;
+struct Sums {
+  __m512 v[T][2];
+  Sums(const float* c, bool first) {
+#pragma GCC unroll 12
+    for (int i = 0; i < 2 * T; ++i) v[i / 2][i % 2] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(c + 16 * i);
   }
-  products<T, 8>(w, q, dot);
-}
-template <int T>
-inline void group_products(const uint8_t (*w)[2][64], const WideBlock* const* a, int b, int at, __m512i (*dot)[2]) {
-  const int8_t* q[T];
-#pragma GCC unroll 6
-  for (int t = 0; t < T; ++t) {
-    dot[t][0] = dot[t][1] = _mm512_setzero_si512();
-    q[t] = a[t][b].high + at;
+  void store(float* c) const {
+#pragma GCC unroll 12
+    for (int i = 0; i < 2 * T; ++i) _mm512_storeu_ps(c + 16 * i, v[i / 2][i % 2]);
   }
-  products<T, 8>(w, q, dot);
-#pragma GCC unroll 6
-  for (int t = 0; t < T; ++t) {
-    dot[t][0] = _mm512_slli_epi32(dot[t][0], 7);
-    dot[t][1] = _mm512_slli_epi32(dot[t][1], 7);
-    q[t] = a[t][b].low + at;
-  }
-  products<T, 8>(w, q, dot);
-}
+};
 
-template <class X, int T>
-void multiply_min_tokens(const QuantTile* tile, int depth, const void* const* x, size_t offset, float* c, bool first) {
-  const X* a[T];
-  for (int t = 0; t < T; ++t) a[t] = reinterpret_cast<const X*>(static_cast<const uint8_t*>(x[t]) + offset);
-  Sums<T> sums;
+template <int T>
+void multiply_min_tokens(const QuantTile* tile, int depth, const ActBlock* const* a, float* c, bool first) {
+  Sums<T> sums(c, first);
   for (int group = 0; group < depth / kGroup; ++group) {
-    const int b = group / (kBlock / kGroup), g = group % (kBlock / kGroup);
+    const int b = group / kBlockGroups, g = group % kBlockGroups;
     __m512i dot[T][2];
-    group_products<T>(tile->q + group * 8, a, b, group_offset(g), dot);
-    const __m512 s0 = _mm512_load_ps(tile->scale[group]), s1 = _mm512_load_ps(tile->scale[group] + 16);
-    const __m512 m0 = _mm512_load_ps(tile->min[group]), m1 = _mm512_load_ps(tile->min[group] + 16);
+    const int8_t* q[T];
 #pragma GCC unroll 6
     for (int t = 0; t < T; ++t) {
-      const __m512 d = _mm512_set1_ps(a[t][b].d[g]), ds = _mm512_set1_ps(a[t][b].ds[g]);
-      sums.add(t, 0, _mm512_fnmadd_ps(m0, ds, _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot[t][0]), d), s0)));
-      sums.add(t, 1, _mm512_fnmadd_ps(m1, ds, _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot[t][1]), d), s1)));
+      dot[t][0] = dot[t][1] = _mm512_setzero_si512();
+      q[t] = a[t][b].q + group_offset(g);
     }
-    if (g == kBlock / kGroup - 1 || group == depth / kGroup - 1) sums.flush(c, first && b == 0);
+    products<T, 8>(tile->q + group * 8, q, dot);
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      const __m512 scale = _mm512_load_ps(tile->scale[group] + 16 * half);
+      const __m512 min = _mm512_load_ps(tile->min[group] + 16 * half);
+#pragma GCC unroll 6
+      for (int t = 0; t < T; ++t) {
+        const __m512 sum = add_scaled(sums.v[t][half], dot[t][half], scale, a[t][b].d[g]);
+        sums.v[t][half] = take_min(sum, min, a[t][b].ds[g]);
+      }
+    }
   }
+  sums.store(c);
 }
 
 template <int T>
-void multiply_centred_tokens(const QuantTile* tile, int depth, const void* const* x, size_t offset, float* c,
-                             bool first) {
-  const ActBlock* a[T];
-  for (int t = 0; t < T; ++t) a[t] = reinterpret_cast<const ActBlock*>(static_cast<const uint8_t*>(x[t]) + offset);
-  Sums<T> sums;
+void multiply_centred_tokens(const QuantTile* tile, int depth, const ActBlock* const* a, float* c, bool first) {
+  Sums<T> sums(c, first);
   for (int group = 0; group < depth / 16; ++group) {
     const int b = group / (kBlock / 16), g = group % (kBlock / 16);
     __m512i dot[T][2];
     const int8_t* q[T];
 #pragma GCC unroll 6
     for (int t = 0; t < T; ++t) {
-      dot[t][0] = dot[t][1] = _mm512_set1_epi32(-32 * a[t][b].s16[g]);
+      dot[t][0] = dot[t][1] = _mm512_set1_epi32(a[t][b].zero16[g]);
       q[t] = a[t][b].q + group_offset(g / 2) + (g & 1) * 16;
     }
     products<T, 4>(tile->q + group * 4, q, dot);
-    const __m512 s0 = _mm512_load_ps(tile->scale[group]), s1 = _mm512_load_ps(tile->scale[group] + 16);
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      const __m512 scale = _mm512_load_ps(tile->scale[group] + 16 * half);
 #pragma GCC unroll 6
-    for (int t = 0; t < T; ++t) {
-      const __m512 d = _mm512_set1_ps(a[t][b].d[g / 2]);
-      sums.add(t, 0, _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot[t][0]), d), s0));
-      sums.add(t, 1, _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot[t][1]), d), s1));
+      for (int t = 0; t < T; ++t) {
+        sums.v[t][half] = add_scaled(sums.v[t][half], dot[t][half], scale, a[t][b].d[g / 2]);
+      }
     }
-    if (g == kBlock / 16 - 1 || group == depth / 16 - 1) sums.flush(c, first && b == 0);
+  }
+  sums.store(c);
+}
+
+inline void blocks_of(const void* const* x, size_t offset, int count, const ActBlock** out) {
+  for (int t = 0; t < count; ++t) {
+    out[t] = reinterpret_cast<const ActBlock*>(static_cast<const uint8_t*>(x[t]) + offset);
   }
 }
 
@@ -154,23 +121,20 @@ inline void by_tokens(int tokens, Function&& f) {
 
 void multiply_min(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c, bool first) {
   by_tokens(tokens, [&](auto many, int t) {
-    multiply_min_tokens<ActBlock, decltype(many)::value>(static_cast<const QuantTile*>(tile), depth, x + t, offset,
-                                                         c + t * kTileRows, first);
-  });
-}
-
-void multiply_wide(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c, bool first) {
-  by_tokens(tokens, [&](auto many, int t) {
-    multiply_min_tokens<WideBlock, decltype(many)::value>(static_cast<const QuantTile*>(tile), depth, x + t, offset,
-                                                          c + t * kTileRows, first);
+    constexpr int kHere = decltype(many)::value;
+    const ActBlock* a[kHere];
+    blocks_of(x + t, offset, kHere, a);
+    multiply_min_tokens<kHere>(static_cast<const QuantTile*>(tile), depth, a, c + t * kTileRows, first);
   });
 }
 
 void multiply_centred(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c,
                       bool first) {
   by_tokens(tokens, [&](auto many, int t) {
-    multiply_centred_tokens<decltype(many)::value>(static_cast<const QuantTile*>(tile), depth, x + t, offset,
-                                                   c + t * kTileRows, first);
+    constexpr int kHere = decltype(many)::value;
+    const ActBlock* a[kHere];
+    blocks_of(x + t, offset, kHere, a);
+    multiply_centred_tokens<kHere>(static_cast<const QuantTile*>(tile), depth, a, c + t * kTileRows, first);
   });
 }
 

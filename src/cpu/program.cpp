@@ -31,6 +31,7 @@ class Lowering {
         plan_(plan),
         weights_(weights),
         kernels_(*options.kernels),
+        packed_(*options.packed),
         fuse_(options.fuse),
         apart_(options.apart) {}
 
@@ -208,7 +209,7 @@ class Lowering {
 
   void lower(const Step& step, const MatMul& matmul) {
     MatMulPart part;
-    part.a = make_linear(kernels_, weight(step, 0));
+    part.a = packed_.linear(kernels_, weight(step, 0));
     part.in = input_for(part.a, step.inputs[0]);
     part.out = step.output;
     Op op = make_op(OpKind::kMatMul, step);
@@ -222,7 +223,7 @@ class Lowering {
 
   void lower(const Step& step, const ExpertMatMul& experts) {
     Op op = make_op(OpKind::kExpertMatMul, step);
-    op.matrix = make_linear(kernels_, weight(step, 0));
+    op.matrix = packed_.linear(kernels_, weight(step, 0));
     op.in[0] = input_for(op.matrix, step.inputs[0]);
     if (experts.bias) {
       op.numbers = decode_small(weight(step, 1));
@@ -261,6 +262,7 @@ class Lowering {
   const Plan& plan_;
   const Weights& weights_;
   const Kernels& kernels_;
+  const PackedWeights& packed_;
   const bool fuse_;
   const std::vector<bool>& apart_;
   Program program_;

@@ -8,6 +8,7 @@
 
 #include "cpu/linear.h"
 #include "cpu/memory.h"
+#include "cpu/packed_weights.h"
 #include "model/plan.h"
 #include "model/weights.h"
 
@@ -102,8 +103,9 @@ struct Program {
 
 struct CompileOptions {
   const Kernels* kernels = nullptr;
+  const PackedWeights* packed = nullptr;
   int block = 1;
-  bool fuse = true;  // false: a node a step, every value in the arena
+  bool fuse = true;              // false: a node a step, every value in the arena
   std::vector<bool> apart = {};  // by step: these stay nodes of their own, whatever else is fused
 };
 

@@ -152,16 +152,17 @@ struct Group {
 void quantize_group(const float* x, int n, ActBlock* block, int g) {
   const Group group(x, n);
   int8_t* q = block->q + group_offset(g);
-  int32_t* sums = block->s16 + 2 * g;
+  int32_t* zero = block->zero16 + 2 * g;
+  int32_t sums[2] = {0, 0};
   if (group.has_scale()) {
     block->d[g] = group.most / 127.0f;
     quantize32(group.x, 127.0f / group.most, q, sums[0], sums[1]);
     block->ds[g] = block->d[g] * static_cast<float>(sums[0] + sums[1]);
   } else {
     for (int i = 0; i < kGroup; ++i) q[i] = 0;
-    sums[0] = sums[1] = 0;
     block->d[g] = block->ds[g] = group.other_scale();
   }
+  for (int half = 0; half < 2; ++half) zero[half] = -32 * sums[half];
 }
 
 void quantize_wide_group(const float* x, int n, WideBlock* block, int g) {

@@ -15,11 +15,13 @@ namespace doppler::cpu {
 
 // Query rows (tokens · heads of a group) that one piece of attention holds, or one token's group where that is more.
 inline constexpr int kAttendRows = 64;
+// Rows of a matrix that a thread takes at once when tokens are few.
+inline constexpr int kMostChunkRows = 512;
 
 // One thread's own memory; sizes in scratch.cpp.
 struct Scratch {
   LinearScratch linear;
-  float* c[2];          // [block][kTileRows], two products of a glu
+  float* c[2];          // [kMostTiles][block][kTileRows] or [kMostFew][kMostChunkRows], two products of a glu
   const void** inputs;  // [block · experts a token]
   std::byte* local;     // slots of one row
   float* queries;       // attention: [query rows][dim], scaled
@@ -42,7 +44,7 @@ struct RunState {
   std::byte* arena = nullptr;
   float* partials = nullptr;  // a single query's attention, unit by unit
   int context = 0, threads = 1;
-  int many_tokens = 7;  // from here on tiles pay
+  int many_tokens = kMostFew + 1;  // from here on tiles pay
 
   std::span<const int32_t> tokens;  // of this block
   int position = 0;                 // of the block's first token

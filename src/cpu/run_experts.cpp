@@ -50,8 +50,12 @@ void run_experts(const RunState& state, const Node& node, Work work, const Scrat
     const int count = start[e + 1] - start[e];
     const int first = piece * kTileRows, n = std::min(kTileRows, matrix.rows - first);
     if (count < state.many_tokens) {
-      for (int i = 0; i < count; ++i) {
-        multiply_rows(kernels, matrix, first, n, input(entries[i]), output(entries[i], first), scratch.linear);
+      for (int i = 0; i < count; i += kMostFew) {
+        const int some = std::min(kMostFew, count - i);
+        const void* x[kMostFew];
+        for (int t = 0; t < some; ++t) x[t] = input(entries[i + t]);
+        multiply_rows(kernels, matrix, first, n, x, some, scratch.c[0], kTileRows, scratch.linear);
+        for (int t = 0; t < some; ++t) std::copy_n(scratch.c[0] + t * kTileRows, n, output(entries[i + t], first));
       }
       continue;
     }
@@ -59,7 +63,7 @@ void run_experts(const RunState& state, const Node& node, Work work, const Scrat
     for (int from = 0; from < count; from += static_cast<int>(state.tokens.size())) {
       const int some = std::min(count - from, static_cast<int>(state.tokens.size()));
       for (int i = 0; i < some; ++i) scratch.inputs[i] = input(entries[from + i]);
-      multiply_tile(kernels, matrix, first, n, scratch.inputs, some, scratch.c[0], scratch.linear);
+      multiply_tiles(kernels, matrix, first, n, scratch.inputs, some, scratch.c[0], scratch.linear);
       for (int i = 0; i < some; ++i) std::copy_n(scratch.c[0] + i * kTileRows, n, output(entries[from + i], first));
     }
   }

@@ -1,5 +1,5 @@
-// Matrix products. Few tokens: rows of the matrix are read once and multiplied with each token in turn. Many: 32 rows
-// at a time are unpacked to a tile that stays in cache while all tokens pass.
+// Matrix products. Few tokens: rows of the matrix are read once and multiplied with all of them. Many: 32 rows at a
+// time are unpacked to a tile that stays in cache while all tokens pass.
 #include <algorithm>
 
 #include "cpu/run.h"
@@ -8,13 +8,12 @@ namespace doppler::cpu {
 namespace {
 
 constexpr size_t kChunkBytes = 64 << 10;  // of weights that a thread takes at once when tokens are few
-constexpr int kMostChunkRows = 512;
 
-// Rows a thread takes at once: whole groups of 32 where the rows are quantised as they come.
-int chunk_rows(const MatMulPart& part, bool many) {
-  if (many) return kTileRows;
-  const int grain = part.out_quantised >= 0 ? kGroup : 4;
-  const int rows = static_cast<int>(kChunkBytes / std::max<size_t>(part.a.stride, 1)) / grain * grain;
+// Rows a thread takes at once when tokens are few: whole groups of 32 where the rows are quantised as they come.
+int chunk_rows(const MatMulPart& part) {
+  const int grain = part.out_quantised >= 0 ? kGroup : kStripRows;
+  const size_t row_bytes = part.a.stride / (part.a.packed ? kStripRows : 1);
+  const int rows = static_cast<int>(kChunkBytes / std::max<size_t>(row_bytes, 1)) / grain * grain;
   return std::clamp(rows, grain, kMostChunkRows);
 }
 
@@ -24,22 +23,35 @@ class MatMulRunner {
       : s_(state), node_(node), scratch_(scratch), k_(*state.kernels), tokens_(state.rows(node.logit_rows)) {}
 
   void few(const MatMulPart& part, int first, int count) {
-    for (int t = 0; t < tokens_; ++t) {
-      const void* x = s_.at<std::byte>(part.in, t, node_.logit_rows, scratch_);
-      const bool direct = !part.glu && part.softcap == 0 && part.out_quantised < 0;
-      float* to = direct ? s_.at<float>(part.out, t, node_.logit_rows, scratch_) + first : scratch_.c[0];
-      multiply_rows(k_, part.a, first, count, x, to, scratch_.linear);
-      if (part.glu) multiply_rows(k_, part.b, first, count, x, scratch_.c[1], scratch_.linear);
-      if (!direct) finish(part, t, first, count, scratch_.c[0], scratch_.c[1]);
+    const bool direct = tokens_ == 1 && !part.glu && part.softcap == 0 && part.out_quantised < 0;
+    if (direct) {
+      const void* x = s_.at<std::byte>(part.in, 0, node_.logit_rows, scratch_);
+      float* to = s_.at<float>(part.out, 0, node_.logit_rows, scratch_) + first;
+      return multiply_rows(k_, part.a, first, count, &x, 1, to, 0, scratch_.linear);
+    }
+    const size_t pitch = kMostChunkRows;
+    for (int t0 = 0; t0 < tokens_; t0 += kMostFew) {
+      const int some = std::min(kMostFew, tokens_ - t0);
+      const void* x[kMostFew];
+      for (int t = 0; t < some; ++t) x[t] = s_.at<std::byte>(part.in, t0 + t, node_.logit_rows, scratch_);
+      multiply_rows(k_, part.a, first, count, x, some, scratch_.c[0], pitch, scratch_.linear);
+      if (part.glu) multiply_rows(k_, part.b, first, count, x, some, scratch_.c[1], pitch, scratch_.linear);
+      for (int t = 0; t < some; ++t) {
+        const size_t at = static_cast<size_t>(t) * pitch;
+        finish(part, t0 + t, first, count, scratch_.c[0] + at, scratch_.c[1] + at);
+      }
     }
   }
 
   void many(const MatMulPart& part, int first, int count) {
     for (int t = 0; t < tokens_; ++t) scratch_.inputs[t] = s_.at<std::byte>(part.in, t, node_.logit_rows, scratch_);
-    multiply_tile(k_, part.a, first, count, scratch_.inputs, tokens_, scratch_.c[0], scratch_.linear);
-    if (part.glu) multiply_tile(k_, part.b, first, count, scratch_.inputs, tokens_, scratch_.c[1], scratch_.linear);
-    for (int t = 0; t < tokens_; ++t) {
-      finish(part, t, first, count, scratch_.c[0] + t * kTileRows, scratch_.c[1] + t * kTileRows);
+    multiply_tiles(k_, part.a, first, count, scratch_.inputs, tokens_, scratch_.c[0], scratch_.linear);
+    if (part.glu) multiply_tiles(k_, part.b, first, count, scratch_.inputs, tokens_, scratch_.c[1], scratch_.linear);
+    for (int r = 0; r < count; r += kTileRows) {
+      for (int t = 0; t < tokens_; ++t) {
+        const ptrdiff_t at = static_cast<ptrdiff_t>(r) * tokens_ + t * kTileRows;
+        finish(part, t, first + r, std::min(kTileRows, count - r), scratch_.c[0] + at, scratch_.c[1] + at);
+      }
     }
   }
 
@@ -71,21 +83,39 @@ class MatMulRunner {
   const int tokens_;
 };
 
+// How the rows of a part are divided into pieces of work. When tokens are many, pieces are a few whole tiles, as equal
+// as can be: with few pieces a thread that has one more would keep the others waiting.
+struct Pieces {
+  int rows, count, each;  // each: rows of a piece; 0 where tiles are shared out evenly
+
+  Pieces(const MatMulPart& part, bool many, int threads) : rows(part.a.rows), count(0), each(0) {
+    if (many) {
+      const int tiles = (rows + kTileRows - 1) / kTileRows;
+      count = std::min(tiles, (tiles + kMostTiles * threads - 1) / (kMostTiles * threads) * threads);
+    } else {
+      each = chunk_rows(part);
+      count = (rows + each - 1) / each;
+    }
+  }
+  Range at(int piece) const {
+    if (each == 0) return share(rows, piece, count, kTileRows);
+    return {static_cast<long>(piece) * each, std::min<long>(rows, static_cast<long>(piece + 1) * each)};
+  }
+};
+
 }  // namespace
 
 void run_matmul(const RunState& state, const Node& node, Work work, const Scratch& scratch) {
   const bool many = state.rows(node.logit_rows) >= state.many_tokens;
-  const auto pieces_of = [&](const MatMulPart& part) {
-    const int rows = chunk_rows(part, many);
-    return (part.a.rows + rows - 1) / rows;
-  };
+  const auto pieces_of = [&](const MatMulPart& part) { return Pieces(part, many, state.threads); };
   int pieces = 0;
-  for (const MatMulPart& part : node.parts) pieces += pieces_of(part);
+  for (const MatMulPart& part : node.parts) pieces += pieces_of(part).count;
   MatMulRunner runner(state, node, scratch);
   for (int piece; (piece = work.next(pieces)) >= 0;) {
     const MatMulPart* part = node.parts.data();
-    for (; piece >= pieces_of(*part); ++part) piece -= pieces_of(*part);
-    const int rows = chunk_rows(*part, many), first = piece * rows, count = std::min(rows, part->a.rows - first);
+    for (; piece >= pieces_of(*part).count; ++part) piece -= pieces_of(*part).count;
+    const Range rows = pieces_of(*part).at(piece);
+    const int first = static_cast<int>(rows.begin), count = static_cast<int>(rows.end - rows.begin);
     if (many) {
       runner.many(*part, first, count);
     } else {

@@ -57,7 +57,8 @@ Scratch lay_out(const Program& program, const Plan& plan, int block, Pieces& pie
   Scratch scratch{};
   scratch.linear.tile = pieces.take<std::byte>(kTileBytes);
   scratch.linear.decoded = pieces.take<float>(s.decoded);
-  for (float*& c : scratch.c) c = pieces.take<float>(std::max(tokens * kTileRows, size_t{1024}));
+  for (float*& c : scratch.c)
+    c = pieces.take<float>(std::max(tokens * kTileRows * kMostTiles, size_t{kMostFew} * kMostChunkRows));
   scratch.inputs = pieces.take<const void*>(tokens * s.per_token);
   scratch.local = pieces.take<std::byte>(program.local_bytes);
   scratch.queries = pieces.take<float>(rows * s.dim);

@@ -59,55 +59,6 @@ void unpack_units(const void* weights, size_t stride, int rows, int k, int k0, i
 
 }  // namespace
 
-void unpack_q4_k(const void* weights, size_t stride, int rows, int /*k*/, int k0, int depth, void* to) {
-  QuantTile* tile = static_cast<QuantTile*>(to);
-  const Rows all{static_cast<const uint8_t*>(weights) + static_cast<size_t>(k0 / kBlock) * kQ4Bytes, stride, rows};
-  const __m512i nibble = _mm512_set1_epi8(15);
-  const __m512i shift = join(_mm256_setzero_si256(), _mm256_set1_epi16(4));
-  for (int b = 0; b < (depth + kBlock - 1) / kBlock; ++b) {
-    const size_t at = static_cast<size_t>(b) * kQ4Bytes;
-    for (int half = 0; half < 2; ++half) {
-      for (int chunk = 0; chunk < 4; ++chunk) {  // 64 columns: low, then high nibbles of 32 bytes
-        place_bytes(tile, b * 64 + chunk * 16, half, [&](int r) {
-          const __m512i both = _mm512_broadcast_i64x4(load32(all[r] + at + 16 + 32 * chunk));
-          return _mm512_and_si512(_mm512_srlv_epi16(both, shift), nibble);
-        });
-      }
-      __m512 numbers[16];  // scales of the eight groups, then their minima
-      transposed(numbers, half, [&](int r) { return Q4Headers(all[r] + at, 0, 1).of(0); });
-      for (int g = 0; g < 8; ++g) {
-        _mm512_store_ps(tile->scale[b * 8 + g] + half * kHalfRows, numbers[g]);
-        _mm512_store_ps(tile->min[b * 8 + g] + half * kHalfRows, numbers[8 + g]);
-      }
-    }
-  }
-}
-
-void unpack_q6_k(const void* weights, size_t stride, int rows, int /*k*/, int k0, int depth, void* to) {
-  QuantTile* tile = static_cast<QuantTile*>(to);
-  const Rows all{static_cast<const uint8_t*>(weights) + static_cast<size_t>(k0 / kBlock) * kQ6Bytes, stride, rows};
-  const __m512i nibble = _mm512_set1_epi8(15), upper = _mm512_set1_epi8(0x30);
-  const __m512i control[2] = {qh_controls(qh_control(0), qh_control(2)), qh_controls(qh_control(4), qh_control(6))};
-  for (int b = 0; b < (depth + kBlock - 1) / kBlock; ++b) {
-    const size_t at = static_cast<size_t>(b) * kQ6Bytes;
-    for (int half = 0; half < 2; ++half) {
-      for (int chunk = 0; chunk < 4; ++chunk) {  // 64 columns: one nibble of 64 bytes of ql
-        const int part = chunk / 2, high = chunk % 2;
-        place_bytes(tile, b * 64 + chunk * 16, half, [&](int r) {
-          const uint8_t* block = all[r] + at;
-          const __m512i ql = _mm512_loadu_si512(block + 64 * part);
-          const __m512i low = _mm512_and_si512(high ? _mm512_srli_epi16(ql, 4) : ql, nibble);
-          const __m512i qh = _mm512_broadcast_i64x4(load32(block + 128 + 32 * part));
-          return _mm512_ternarylogic_epi32(_mm512_multishift_epi64_epi8(control[high], qh), upper, low, 0xea);
-        });
-      }
-      __m512 scales[16];
-      transposed(scales, half, [&](int r) { return q6_scales(all[r] + at); });
-      for (int g = 0; g < 16; ++g) _mm512_store_ps(tile->scale[b * 16 + g] + half * kHalfRows, scales[g]);
-    }
-  }
-}
-
 void unpack_q8_0(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* to) {
   unpack_units<Q8Unit>(weights, stride, rows, k, k0, depth, static_cast<QuantTile*>(to));
 }

@@ -50,7 +50,7 @@ void self_test(Executor& executor, const LoadedModel& model) {
   std::vector<int32_t> tokens;  // any known tokens do
   for (int i = 0; i < kTokens; ++i) tokens.push_back((2 + 131 * i) % model.config.vocab);
   const ShortModel small(model);
-  const auto cpu = make_cpu_executor(small.config, small.plan, small.weights, {.context = kTokens});
+  const auto cpu = make_cpu_executor(small.config, small.plan, small.weights, {.context = kTokens}, {.pack = false});
   const Stages expected = captured(*cpu, small.plan, tokens), got = captured(executor, model.plan, tokens);
   const Comparison comparison =
       compare_stages(got, expected, model.plan, model.weights, bounds_for(model.weights, true));

@@ -7,6 +7,13 @@ namespace {
 
 constexpr double kKvElementBytes = 2;
 
+// Without what fills up the last block of a row: nobody has to read that.
+double bytes_needed(const Tensor& tensor) {
+  const DTypeInfo& type = info(tensor.dtype);
+  return static_cast<double>(tensor.rows()) * static_cast<double>(tensor.cols()) *
+         static_cast<double>(type.block_bytes) / static_cast<double>(type.block_weights);
+}
+
 }  // namespace
 
 Cost decode_cost(const Plan& plan, const Weights& weights, int position) {
@@ -20,7 +27,7 @@ Cost decode_cost(const Plan& plan, const Weights& weights, int position) {
       if (const auto* experts = std::get_if<ExpertMatMul>(&step.op)) {
         share = experts->k / static_cast<double>(tensor.shape[0]);
       }
-      cost.weight_bytes += share * static_cast<double>(tensor.byte_size());
+      cost.weight_bytes += share * bytes_needed(tensor);
       const bool matrix = std::holds_alternative<MatMul>(step.op) || std::holds_alternative<ExpertMatMul>(step.op);
       if (matrix && use.shape.size() > 1) cost.operations += 2 * width * static_cast<double>(use.shape.back());
     }

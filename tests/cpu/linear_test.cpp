@@ -8,6 +8,7 @@
 
 #include "cpu/isa.h"
 #include "cpu/memory.h"
+#include "cpu/packed_weights.h"
 #include "test_random.h"
 
 namespace doppler::cpu {
@@ -19,6 +20,25 @@ using doppler::testing::Random;
 constexpr DType kTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16,  DType::kQ8_0,
                             DType::kQ4_K, DType::kQ6_K, DType::kMXFP4, DType::kQ4_0};
 constexpr int kCols[] = {1, 16, 30, 32, 96, 100, 160, 256, 288, 320, 512, 544, 777, 1152, 2880};
+
+// A matrix as an executor multiplies with it.
+struct Matrix {
+  ThreadPool pool{1};
+  PackedWeights packed;
+  Linear linear;
+  Memory tile{kTileBytes, "test"};
+  std::vector<float> decoded;
+  LinearScratch scratch;
+
+  Matrix(const Kernels& kernels, const Tensor& tensor) {
+    const Tensor* tensors[] = {&tensor};
+    packed = PackedWeights(kernels, tensors, pool);
+    linear = packed.linear(kernels, tensor);
+    decoded.resize(decoded_floats(linear) + 1);
+    scratch = {tile.data(), decoded.data()};
+  }
+  int some_row() const { return linear.packed ? kStripRows : 2; }  // that products may begin with
+};
 
 class LinearTest : public ::testing::TestWithParam<const Kernels*> {
  protected:
@@ -83,16 +103,14 @@ TEST_P(LinearTest, RowsTimesOneToken) {
   for (const DType type : kTypes) {
     for (const int cols : kCols) {
       if (type == DType::kMXFP4 && cols % 32) continue;
-      const OwnedTensor w("w", type, {7, cols}, random, 0.05f);
+      const OwnedTensor w("w", type, {23, cols}, random, 0.05f);
       const std::vector<float> decoded = w.decoded();
-      const Linear matrix = make_linear(k(), w.tensor);
-      const Inputs x(k(), matrix, 1, random);
-      std::vector<float> scratch(decoded_floats(matrix) + 1);
-      Memory tile(kTileBytes, "test");
-      for (const int first : {0, 2}) {
-        for (int count = 1; first + count <= 7; ++count) {
+      const Matrix matrix(k(), w.tensor);
+      const Inputs x(k(), matrix.linear, 1, random);
+      for (const int first : {0, matrix.some_row()}) {
+        for (int count = 1; first + count <= 23; ++count) {
           std::vector<float> out(static_cast<size_t>(count) + 1, 77.0f);
-          multiply_rows(k(), matrix, first, count, x.rows[0], out.data(), {tile.data(), scratch.data()});
+          multiply_rows(k(), matrix.linear, first, count, x.rows.data(), 1, out.data(), 0, matrix.scratch);
           for (int r = 0; r < count; ++r) {
             const Sum expected = product(decoded.data() + (first + r) * cols, x.exact.data(), cols);
             ASSERT_NEAR(out[static_cast<size_t>(r)], expected.value, bound(expected))
@@ -111,22 +129,21 @@ TEST_P(LinearTest, TilesTimesManyTokens) {
     for (const int cols : kCols) {
       if (type == DType::kMXFP4 && cols % 32) continue;
       for (const int rows : {5, 32}) {
-        OwnedTensor w("w", type, {rows + 3, cols}, random, 0.05f);
+        OwnedTensor w("w", type, {rows + 16, cols}, random, 0.05f);
         const std::vector<float> decoded = w.decoded();
-        Linear matrix = make_linear(k(), w.tensor);
-        const std::vector<float> bias = random.bells(static_cast<size_t>(rows + 3));
-        matrix.bias = bias.data();
+        Matrix matrix(k(), w.tensor);
+        const int first = matrix.some_row();
+        const std::vector<float> bias = random.bells(static_cast<size_t>(rows + 16));
+        matrix.linear.bias = bias.data();
         const int tokens = 1 + random.below(20);
-        const Inputs x(k(), matrix, tokens, random);
-        std::vector<float> scratch(decoded_floats(matrix) + 1);
-        Memory tile(kTileBytes, "test");
+        const Inputs x(k(), matrix.linear, tokens, random);
         std::vector<float> c(static_cast<size_t>(tokens) * kTileRows + 1, 77.0f);
-        multiply_tile(k(), matrix, 3, rows, x.rows.data(), tokens, c.data(), {tile.data(), scratch.data()});
+        multiply_tiles(k(), matrix.linear, first, rows, x.rows.data(), tokens, c.data(), matrix.scratch);
         for (int t = 0; t < tokens; ++t) {
           for (int r = 0; r < rows; ++r) {
-            Sum expected = product(decoded.data() + (3 + r) * cols, x.exact.data() + t * cols, cols);
-            ASSERT_NEAR(c[static_cast<size_t>(t * kTileRows + r)], expected.value + bias[static_cast<size_t>(3 + r)],
-                        bound(expected) + 1e-6)
+            Sum expected = product(decoded.data() + (first + r) * cols, x.exact.data() + t * cols, cols);
+            ASSERT_NEAR(c[static_cast<size_t>(t * kTileRows + r)],
+                        expected.value + bias[static_cast<size_t>(first + r)], bound(expected) + 1e-6)
                 << name_of(type) << " cols " << cols << " rows " << rows << " tokens " << tokens << " at " << t << ","
                 << r;
           }
@@ -141,14 +158,39 @@ TEST_P(LinearTest, ARowsResultDoesNotDependOnItsNeighbours) {
   Random random(13);
   for (const DType type : {DType::kQ8_0, DType::kQ4_K, DType::kQ6_K, DType::kMXFP4}) {
     const OwnedTensor w("w", type, {9, 1152}, random, 0.05f);
-    const Linear matrix = make_linear(k(), w.tensor);
-    const Inputs x(k(), matrix, 1, random);
-    Memory tile(kTileBytes, "test");
+    const Matrix matrix(k(), w.tensor);
+    const Inputs x(k(), matrix.linear, 1, random);
     float together[9], alone;
-    multiply_rows(k(), matrix, 0, 9, x.rows[0], together, {tile.data(), nullptr});
-    for (int r = 0; r < 9; ++r) {
-      multiply_rows(k(), matrix, r, 1, x.rows[0], &alone, {tile.data(), nullptr});
+    multiply_rows(k(), matrix.linear, 0, 9, x.rows.data(), 1, together, 0, matrix.scratch);
+    for (int r = 0; r < 9; r += matrix.linear.packed ? kStripRows : 1) {
+      multiply_rows(k(), matrix.linear, r, 1, x.rows.data(), 1, &alone, 0, matrix.scratch);
       EXPECT_EQ(alone, together[r]) << name_of(type) << " row " << r;
+    }
+  }
+}
+
+// What lets one token be checked against a whole prompt, and speculation against plain decode.
+TEST_P(LinearTest, AnyNumberOfTokensGivesTheSameBits) {
+  Random random(16);
+  for (const DType type : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K, DType::kMXFP4}) {
+    for (const int cols : {160, 1152, 1184}) {
+      const OwnedTensor w("w", type, {37, cols}, random, 0.05f);
+      const Matrix matrix(k(), w.tensor);
+      const Inputs x(k(), matrix.linear, 13, random);
+      std::vector<float> one(37), few(kMostFew * 40), many(2 * 13 * kTileRows);
+      multiply_tiles(k(), matrix.linear, 0, 37, x.rows.data(), 13, many.data(), matrix.scratch);
+      for (int tokens = 1; tokens <= kMostFew; ++tokens) {
+        multiply_rows(k(), matrix.linear, 0, 37, x.rows.data(), tokens, few.data(), 40, matrix.scratch);
+        for (int t = 0; t < tokens; ++t) {
+          multiply_rows(k(), matrix.linear, 0, 37, x.rows.data() + t, 1, one.data(), 0, matrix.scratch);
+          for (int r = 0; r < 37; ++r) {
+            const size_t row = static_cast<size_t>(r), token = static_cast<size_t>(t);
+            ASSERT_EQ(one[row], few[token * 40 + row]) << name_of(type) << " " << cols << " of " << tokens;
+            const size_t at = (row / kTileRows * 13 + token) * kTileRows + row % kTileRows;
+            ASSERT_EQ(one[row], many[at]) << name_of(type) << " " << cols;
+          }
+        }
+      }
     }
   }
 }
@@ -166,17 +208,16 @@ TEST_P(LinearTest, ExtremeQuantsDoNotOverflow) {
       for (size_t i = from; i < to; ++i) w.bytes[b + i] = static_cast<std::byte>(type == DType::kQ8_0 ? 0x80 : 0xff);
     }
     const std::vector<float> decoded = w.decoded();
-    const Linear matrix = make_linear(k(), w.tensor);
+    const Matrix matrix(k(), w.tensor);
     for (const float sign : {1.0f, -1.0f}) {
       std::vector<float> x(512, sign);
-      const Memory blocks(input_row_bytes(matrix.input(), 512), "test");
-      quantize_input(k(), matrix.input(), x.data(), 512, blocks.data());
-      Memory tile(kTileBytes, "test");
+      const Memory blocks(input_row_bytes(matrix.linear.input(), 512), "test");
+      quantize_input(k(), matrix.linear.input(), x.data(), 512, blocks.data());
       float out[8];
       std::vector<float> c(9 * kTileRows);
-      multiply_rows(k(), matrix, 0, 8, blocks.data(), out, {tile.data(), nullptr});
       const std::vector<const void*> rows(9, blocks.data());
-      multiply_tile(k(), matrix, 0, 8, rows.data(), 9, c.data(), {tile.data(), nullptr});
+      multiply_rows(k(), matrix.linear, 0, 8, rows.data(), 1, out, 0, matrix.scratch);
+      multiply_tiles(k(), matrix.linear, 0, 8, rows.data(), 9, c.data(), matrix.scratch);
       for (int r = 0; r < 8; ++r) {
         const Sum expected = product(decoded.data() + r * 512, x.data(), 512);
         EXPECT_NEAR(out[r], expected.value, 1e-5 * expected.size) << name_of(type);

@@ -15,7 +15,9 @@ namespace {
 using doppler::testing::RandomModel;
 
 Program compiled(const RandomModel& m, bool fuse, int block = 16) {
-  return compile(m.config, m.plan, m.weights, {.kernels = &kPortableKernels, .block = block, .fuse = fuse});
+  static const PackedWeights nothing;
+  return compile(m.config, m.plan, m.weights,
+                 {.kernels = &kPortableKernels, .packed = &nothing, .block = block, .fuse = fuse});
 }
 
 const Node* node_of(const Program& program, const Plan& plan, const std::string& step) {

@@ -177,8 +177,8 @@ TEST_P(RowOps, QuantisedActivationsAreWithinHalfAStepAndTheTailIsZero) {
         sums[i / 16] += q[i];
       }
       ASSERT_FLOAT_EQ(d, most / 127);
-      ASSERT_EQ(block.s16[g % 8 * 2], sums[0]);
-      ASSERT_EQ(block.s16[g % 8 * 2 + 1], sums[1]);
+      ASSERT_EQ(block.zero16[g % 8 * 2], -32 * sums[0]);
+      ASSERT_EQ(block.zero16[g % 8 * 2 + 1], -32 * sums[1]);
       ASSERT_FLOAT_EQ(block.ds[g % 8], d * static_cast<float>(sums[0] + sums[1]));
     }
   }

@@ -1,0 +1,114 @@
+// How Q4_K and Q6_K lie in strips of sixteen rows, made when a model is loaded. A vector of 64 bytes holds four columns
+// of sixteen rows (lanes are rows, so that nothing is ever summed across lanes), and what a strip needs comes in the
+// order it is read, without the padding of rows that end inside a block of 256 columns.
+//
+// Quants, a group of 32 columns: vector v of four has columns 8v … 8v+3 in the low nibbles and 8v+4 … 8v+7 in the high
+// ones; Q6_K has two more vectors, of which number j holds the upper two bits of columns 16j + 4i … + 3 at bits 2i.
+// Q4_K, a block of G ≤ 8 groups: d and dmin as f16 [16 rows] each, then
+//   a byte [G][16 rows]: the low nibbles of scale and minimum; to 64 bytes
+//   half a byte [G][16 rows]: their upper two bits each. Of each four groups 32 bytes, groups 2 and 3 in the high
+//   nibbles the groups' quants
+// Q6_K, two blocks: d [2][16 rows] as f16, then of each block an int8 scale [2G][16 rows], to 64 bytes, and the quants.
+#pragma once
+
+#include <immintrin.h>
+
+#include "cpu/kernels.h"
+
+namespace doppler::cpu::avx512 {
+namespace {
+
+constexpr int kVector = 64;
+constexpr int kBlockGroups = kBlock / kGroup;
+constexpr size_t kQ4GroupBytes = 4 * kVector, kQ6GroupBytes = 6 * kVector;
+
+constexpr size_t whole_vectors(size_t bytes) { return (bytes + kVector - 1) / kVector * kVector; }
+constexpr int groups_of(int cols) { return (cols + kGroup - 1) / kGroup; }
+constexpr int groups_here(int groups, int block) {
+  const int left = groups - block * kBlockGroups;
+  return left < kBlockGroups ? left : kBlockGroups;
+}
+
+// Where the parts of a block of `groups` groups begin, from its first byte.
+struct Q4Strip {
+  size_t high, quants, end;
+  static constexpr size_t kLow = 2 * 2 * kStripRows;
+  explicit constexpr Q4Strip(int groups)
+      : high(kLow + whole_vectors(static_cast<size_t>(groups) * kStripRows)),
+        quants(high + whole_vectors(static_cast<size_t>(groups) * kStripRows / 2)),
+        end(quants + static_cast<size_t>(groups) * kQ4GroupBytes) {}
+  // Of a whole block at column k0, a multiple of 256, from the strip's first byte.
+  static constexpr size_t at(int k0) { return static_cast<size_t>(k0 / kBlock) * Q4Strip(kBlockGroups).end; }
+};
+
+struct Q6Strip {
+  size_t scales, quants, end;  // `scales` counts the d of two blocks in the first of them
+  constexpr Q6Strip(int groups, int block)
+      : scales(block % 2 ? 0 : 2 * 2 * kStripRows),
+        quants(scales + whole_vectors(static_cast<size_t>(groups) * 2 * kStripRows)),
+        end(quants + static_cast<size_t>(groups) * kQ6GroupBytes) {}
+  // k0 a multiple of 512.
+  static constexpr size_t at(int k0) {
+    return static_cast<size_t>(k0 / (2 * kBlock)) * (Q6Strip(kBlockGroups, 0).end + Q6Strip(kBlockGroups, 1).end);
+  }
+};
+static_assert(Q4Strip(kBlockGroups).end == 16 * 144 && Q6Strip::at(512) == 32 * 210, "no larger than the blocks");
+
+inline __m256i load_half(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+inline __m512 row_numbers(const uint8_t* f16) { return _mm512_cvtph_ps(load_half(f16)); }
+
+// Scale and minimum of four groups, a byte each: [group][row].
+struct Q4Numbers {
+  alignas(kVector) uint8_t scale[4 * kStripRows];
+  alignas(kVector) uint8_t min[4 * kStripRows];
+
+  Q4Numbers(const uint8_t* low, const uint8_t* high) {
+    const __m512i l = _mm512_loadu_si512(low), nibble = _mm512_set1_epi8(15), upper = _mm512_set1_epi8(0x30);
+    const __m512i shift = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(4), 1);
+    const __m512i h = _mm512_srlv_epi16(_mm512_broadcast_i64x4(load_half(high)), shift);
+    const __m512i m = _mm512_and_si512(_mm512_srli_epi16(l, 4), nibble);
+    // (a & b) | c
+    _mm512_store_si512(scale,
+                       _mm512_ternarylogic_epi32(_mm512_slli_epi16(h, 4), upper, _mm512_and_si512(l, nibble), 0xea));
+    _mm512_store_si512(min, _mm512_ternarylogic_epi32(_mm512_slli_epi16(h, 2), upper, m, 0xea));
+  }
+  static __m512 floats(const uint8_t* bytes) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes))));
+  }
+};
+
+// The scales of one group of sixteen columns.
+inline __m512 q6_numbers(const uint8_t* scales) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(scales))));
+}
+
+// Columns 4·step … of a group as unsigned bytes. `step` is a constant where this is unrolled.
+inline __m512i q4_columns(const uint8_t* quants, int step) {
+  const __m512i both = _mm512_load_si512(quants + step / 2 * kVector);
+  return _mm512_and_si512(step % 2 ? _mm512_srli_epi16(both, 4) : both, _mm512_set1_epi8(15));
+}
+inline __m512i q6_columns(const uint8_t* quants, int step) {
+  const __m512i pairs = _mm512_load_si512(quants + (4 + step / 4) * kVector);
+  const int i = step % 4;
+  const __m512i upper = i == 0   ? _mm512_slli_epi16(pairs, 4)
+                        : i == 1 ? _mm512_slli_epi16(pairs, 2)
+                        : i == 2 ? pairs
+                                 : _mm512_srli_epi16(pairs, 2);
+  return _mm512_ternarylogic_epi32(upper, _mm512_set1_epi8(0x30), q4_columns(quants, step), 0xea);
+}
+
+inline __m512i four(const int8_t* q) {
+  int32_t v;
+  __builtin_memcpy(&v, q, 4);
+  return _mm512_set1_epi32(v);
+}
+
+// One group's terms. `few` and `many` tokens take the same operations in the same order, so that both give the same
+// bits: sum + d_x · (scale · Σ q·x) − min · (d_x · Σ x).
+inline __m512 add_scaled(__m512 sum, __m512i dot, __m512 scale, float d) {
+  return _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot), scale), _mm512_set1_ps(d), sum);
+}
+inline __m512 take_min(__m512 sum, __m512 min, float ds) { return _mm512_fnmadd_ps(min, _mm512_set1_ps(ds), sum); }
+
+}  // namespace
+}  // namespace doppler::cpu::avx512
