@@ -5,9 +5,9 @@
     doppler debug CONVERTED --compare OUT
 
 OUT becomes a folder with reference.safetensors (stage name -> f32 [tokens, width], names as `doppler inspect --plan`
-prints them) and reference.json (prompt ids, greedy continuation, the margin of every choice). Needs torch 2, transformers (4.40 or
-later, 5 too) and safetensors. Everything runs in float32 on the CPU unless --dtype or --device say otherwise; weights in
-MXFP4 are unpacked first.
+prints them) and reference.json (prompt ids, greedy continuation, the margin of every choice). Needs torch 2,
+transformers (4.40 or later, 5 too) and safetensors. Everything runs in float32 on the CPU unless --dtype or --device
+say otherwise; weights in MXFP4 are unpacked first.
 """
 import argparse
 import json
@@ -183,8 +183,8 @@ def main():
 
 
 def head_hooks(stages, name, rows, projection, norm):
-    """A norm over heads sees [1, heads, tokens, dim] or [1, tokens, heads, dim], as the family likes. Where there are as
-    many heads as tokens the shape does not tell, but the norm's input does: in our order it is the projection's output.
+    """A norm over heads sees [1, heads, tokens, dim] or [1, tokens, heads, dim], as the family likes. Where there are
+    as many heads as tokens the shape does not tell, but the norm's input does: in our order it is what was projected.
     """
     projected = []
 

@@ -31,8 +31,8 @@ bool is_qkv(const FusedGroup& group) { return group.matmuls.size() == 3; }
 
 }  // namespace
 
-bool DecodeProgram::possible(const GpuContext& context, const Sampling& sampling) {
-  if (sampling.repeat_penalty != 1 || context.paged) return false;
+bool DecodeProgram::possible(const GpuContext& context) {
+  if (context.paged) return false;
   const Capabilities& capabilities = context.device.capabilities();
   for (size_t g = 0; g < context.groups.size(); ++g) {
     const FusedGroup& group = context.groups[g];
@@ -101,6 +101,15 @@ DecodeProgram::DecodeProgram(GpuContext& context, const Sampling& sampling, cons
   look_beside();
   taps_.record(recording_);
   choose(value(c_.plan.steps.back().output));
+}
+
+void DecodeProgram::set_text(std::span<const int32_t> before, int32_t token) {
+  if (sampling_.repeat_penalty == 1) return;
+  std::vector<uint32_t> bits(div_up(static_cast<uint32_t>(c_.config.vocab), 32));
+  const auto mark = [&](int32_t id) { bits[static_cast<uint32_t>(id) / 32] |= 1u << (static_cast<uint32_t>(id) % 32); };
+  for (const int32_t id : before) mark(id);
+  mark(token);
+  gpu::write<uint32_t>(c_.device, seen_, bits);
 }
 
 const Buffer& DecodeProgram::value(int v) const {
@@ -284,14 +293,17 @@ void DecodeProgram::look_beside() {
 void DecodeProgram::choose(const BoundBuffer& logits) {
   const uint32_t vocab = static_cast<uint32_t>(c_.config.vocab), pairs = argmax_pairs(vocab);
   const TokenBuffers tokens{c_.state, out_tokens_, seen_};
-  record_argmax_parts(recording_, "choose", logits, seen_, pairs_, vocab, 1);
+  record_argmax_parts(recording_, "choose", logits, seen_, pairs_, vocab, sampling_.repeat_penalty);
   if (sampling_.temperature == 0) {
     record_argmax_pick(recording_, "choose", pairs_, pairs, tokens, vocab, 1);
     return;
   }
-  const SampleOptions options{
-      sampling_.temperature, static_cast<uint32_t>(sampling_.top_k), sampling_.top_p, sampling_.min_p, 1,
-      sampling_.seed};
+  const SampleOptions options{.temperature = sampling_.temperature,
+                              .top_k = static_cast<uint32_t>(sampling_.top_k),
+                              .top_p = sampling_.top_p,
+                              .min_p = sampling_.min_p,
+                              .penalty = sampling_.repeat_penalty,
+                              .seed = sampling_.seed};
   record_sample(recording_, "choose", options, {logits, pairs_, bins_, list_, tokens}, pairs, vocab, 1);
 }
 

@@ -15,13 +15,16 @@ class DecodeProgram {
  public:
   static constexpr int kKeptTokens = 4096;  // that can be chosen before the state's count goes back to zero
 
-  // Can this device run the fused kernels with this model's shapes, and choose by `sampling` itself? A repetition
-  // penalty looks at the whole text, which the host has.
-  static bool possible(const GpuContext& context, const Sampling& sampling);
+  // Can this device run the fused kernels with this model's shapes?
+  static bool possible(const GpuContext& context);
 
   // What tapped steps (null: none) make is kept for each token. The token takes the same fused way; what a fusion does
   // not store is computed once more beside it, from what the fusion read.
   DecodeProgram(GpuContext& context, const Sampling& sampling, const TapSteps* tapped = nullptr);
+
+  // The text that a repetition penalty looks at, up to the token that runs next; tokens chosen from there on are added
+  // by the kernels.
+  void set_text(std::span<const int32_t> before, int32_t token);
 
   Recording& recording() { return recording_; }
   const Sampling& sampling() const { return sampling_; }

@@ -46,7 +46,7 @@ class GpuExecutor : public Executor {
 
   std::string_view name() const override { return "webgpu"; }
   int position() const override { return position_; }
-  void reset() override { position_ = 0; }
+  void reset() override { rewind(0); }
   void set_tap(Tap tap) override { set_tap_at(std::move(tap), {}); }
   void set_tap_at(Tap tap, TapSteps steps) override {
     tap_ = std::move(tap);
@@ -83,12 +83,12 @@ class GpuExecutor : public Executor {
 
   std::vector<int32_t> decode(int32_t token, int count, const Sampling& sampling, uint64_t draw, bool more) override {
     count = std::min({count, kMostDecodeBatch, c_.context - position_});
-    if (count < 1 || !DecodeProgram::possible(c_, sampling)) return {};
+    if (count < 1 || !DecodeProgram::possible(c_)) return {};
     if (tap_) return decode_tapped(token, count, sampling, draw);
     check_tokens(c_.config, std::span(&token, 1), position_, c_.context);
     prepare_decode(sampling);
     const bool begun = begun_ && begun_->position == position_ && begun_->token == token && begun_->draw == draw;
-    if (!begun) set_state(token, static_cast<uint32_t>(draw));
+    if (!begun) begin(*decode_, token, draw);
     begun_.reset();
     submit_tokens(*decode_, begun ? 1 : 0, count);
     ask_for_chosen(count);
@@ -101,6 +101,7 @@ class GpuExecutor : public Executor {
     std::vector<int32_t> chosen(static_cast<size_t>(count));
     device_.end_read(chosen_, std::as_writable_bytes(std::span(chosen)));
     if (go_on) begun_ = Begun{position_, chosen.back(), draw + static_cast<uint64_t>(count)};
+    add_text(token, chosen);
     return chosen;
   }
 
@@ -118,17 +119,18 @@ class GpuExecutor : public Executor {
       }
     }
     count = std::min(count, tapped_decode_->taps().most_tokens());
-    set_state(token, static_cast<uint32_t>(draw));
+    begin(*tapped_decode_, token, draw);
     submit_tokens(*tapped_decode_, 0, count);
     const auto chosen = gpu::read<int32_t>(device_, tapped_decode_->out_tokens(), static_cast<size_t>(count));
     const int first = position_;
     position_ += count;
+    add_text(token, chosen);
     tapped_decode_->taps().hand_over(count, first, tap_);
     return chosen;
   }
 
   DecodeProfile profile(int32_t token) override {
-    if (!device_.capabilities().timestamps || !DecodeProgram::possible(c_, {})) return {};
+    if (!device_.capabilities().timestamps || !DecodeProgram::possible(c_)) return {};
     check_tokens(c_.config, std::span(&token, 1), position_, c_.context);
     prepare_decode({});
     DecodeProfile profile;
@@ -152,16 +154,20 @@ class GpuExecutor : public Executor {
       profile.dispatches.push_back({std::move(time.step), time.begin_ns, time.end_ns});
     }
     ++position_;
+    text_.push_back(token);
     return profile;
   }
 
   // A ring has room for a block beside its window, so the last tokens' slots still hold what they replaced.
-  void rewind(int to) override { position_ = to; }
+  void rewind(int to) override {
+    position_ = to;
+    text_.resize(static_cast<size_t>(to));
+  }
 
  private:
   static bool same(const Sampling& a, const Sampling& b) {
     return a.temperature == b.temperature && a.top_k == b.top_k && a.top_p == b.top_p && a.min_p == b.min_p &&
-           a.seed == b.seed;
+           a.repeat_penalty == b.repeat_penalty && a.seed == b.seed;
   }
 
   size_t most_rows_of_logits() const {
@@ -206,6 +212,17 @@ class GpuExecutor : public Executor {
     begun_.reset();
   }
 
+  void begin(DecodeProgram& program, int32_t token, uint64_t draw) {
+    set_state(token, static_cast<uint32_t>(draw));
+    program.set_text(text_, token);
+  }
+
+  // A decode ran the token and what it chose but the last.
+  void add_text(int32_t token, std::span<const int32_t> chosen) {
+    text_.push_back(token);
+    text_.insert(text_.end(), chosen.begin(), chosen.end() - 1);
+  }
+
   StepProgram& program(int tokens, int logit_rows) {
     auto& found = programs_[{tokens, logit_rows}];
     if (!found) {
@@ -229,6 +246,7 @@ class GpuExecutor : public Executor {
       if (logit_rows > 0) read_logits(block);
     }
     position_ += count;
+    text_.insert(text_.end(), tokens.begin(), tokens.end());
   }
 
   // Copies of the tapped values are made on the GPU inside the recording and read after the one submit.
@@ -282,6 +300,7 @@ class GpuExecutor : public Executor {
   std::unique_ptr<DecodeProgram> tapped_decode_;
   std::map<std::string, std::string> kernels_;  // by step, of the tapped program that ran last
   int position_ = 0;
+  std::vector<int32_t> text_;  // the tokens in the context
 };
 
 }  // namespace

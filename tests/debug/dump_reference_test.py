@@ -35,7 +35,8 @@ class DumpReference(unittest.TestCase):
 
     def test_finds_the_layers_wherever_a_family_puts_them(self):
         text = thing(layers=[])
-        for model in (thing(model=text), thing(model=thing(language_model=text)), thing(language_model=thing(model=text))):
+        places = [thing(model=text), thing(model=thing(language_model=text)), thing(language_model=thing(model=text))]
+        for model in places:
             self.assertIs(dump_reference.decoder_of(model), text)
         with self.assertRaises(SystemExit):
             dump_reference.decoder_of(thing(model=thing(vision=text)))
