@@ -43,6 +43,9 @@ class BrowserSurface : public BenchSurface {
       : model_(LoadedModel::load(path)),
         decode_batch_(workload.decode_batch),
         process_(options.command, std::filesystem::current_path()) {
+    std::error_code ec;
+    if (!options.profile_dir.empty()) std::filesystem::create_directories(options.profile_dir, ec);
+    if (ec) fail({ErrorCode::kFile, "a folder cannot be made", options.profile_dir.string(), "", ec.message(), ""});
     if (!workload.tapped_layers.empty()) taps_ = steps_of_layers(model_.plan, workload.tapped_layers);
     progress("starting the browser");
     const Json opened =

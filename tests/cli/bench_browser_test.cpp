@@ -84,7 +84,8 @@ TEST(BrowserBench, TellsInThePagesWordsWhyItCannot) {
   std::string bytes = slurp(shard);
   bytes[bytes.size() / 2] ^= 1;
   spill(shard, bytes);
-  expect_outcome("bench inference --surface browser --prompt-tokens 1 --tokens 1 " + model.string(), 4, "arrived damaged");
+  expect_outcome("bench inference --surface browser --prompt-tokens 1 --tokens 1 " + model.string(), 4,
+                 "arrived damaged");
 }
 
 TEST(BrowserBench, RefusesWhatAPageCannotDo) {
@@ -96,6 +97,7 @@ TEST(BrowserBench, RefusesWhatAPageCannotDo) {
   expect_outcome(bench + "--gpu-memory 1G", 2, "mapped files");
   expect_outcome(bench + "--versus models/tiny --profile-dir /tmp/nobody", 2, "cannot share a profile");
   expect_outcome(bench + "README.md", 2, "RDRR folders only");
+  expect_outcome(bench + "--profile-dir /dev/null/profile", 3, "a folder cannot be made");
   expect_outcome("bench inference --profile-dir /tmp/nobody", 2, "Add --surface browser");
   EXPECT_FALSE(fs::exists("/tmp/nobody"));
 }

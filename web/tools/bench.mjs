@@ -6,7 +6,7 @@
 //   {do: opinions, ids}                              → {choices, surprises}
 //   {do: memory} → {bytes}      {do: bandwidth} → {bytes_per_second}
 // What fails is {failed: {code, message}}. The end of the input, or a signal, closes the browser.
-import {existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync} from 'node:fs';
+import {existsSync, mkdtempSync, readFileSync, rmSync} from 'node:fs';
 import {createServer} from 'node:http';
 import {createRequire} from 'node:module';
 import {tmpdir} from 'node:os';
@@ -86,9 +86,7 @@ const verbs = {
     const origin = `http://localhost:${server.address().port}`;
     modelUrl = `${origin}/bench/${name}/`;
     let folder = profile;
-    if (folder) {
-      mkdirSync(folder, {recursive: true});
-    } else {
+    if (!folder) {
       folder = mkdtempSync(join(tmpdir(), 'doppler-bench-'));
       undo.push(() => rmSync(folder, {recursive: true, force: true, maxRetries: 5, retryDelay: 200}));
     }
