@@ -87,7 +87,7 @@ class CpuExecutor : public Executor {
     if (!std::holds_alternative<MatMul>(step.op) && !std::holds_alternative<ExpertMatMul>(step.op)) return text;
     const Tensor& weight = weights_.at(step.weights[0].slot);
     const Input input = make_linear(*state_.kernels, weight).input();
-    static constexpr const char* kInputs[] = {"float", "8-bit", "15-bit"};
+    static constexpr const char* kInputs[] = {"float", "8-bit", "15-bit", "8-bit or bfloat16"};
     return fmt::format("{}, {} weights, {} activations", text, name_of(weight.dtype),
                        kInputs[static_cast<size_t>(input)]);
   }
@@ -126,7 +126,7 @@ class CpuExecutor : public Executor {
                        {.kernels = state_.kernels, .packed = &packed_, .block = block_, .fuse = fuse, .apart = apart});
     state_.program = &program_;
     arena_ = Memory();
-    arena_ = Memory(program_.arena_bytes, "activations");
+    arena_ = Memory::large(program_.arena_bytes, "activations");
     state_.arena = arena_.data();
     if (tracing(Trace::kBuffers)) {
       trace(Trace::kBuffers, fmt::format("{:>12} bytes  activations of {} tokens", program_.arena_bytes, block_));
@@ -138,7 +138,7 @@ class CpuExecutor : public Executor {
     counters_ = std::vector<Counter>(program_.nodes.size() * static_cast<size_t>(pool_.size()));
     const size_t each = round_up(scratch_bytes(program_, plan_, block_), 4096);
     scratch_memory_ = Memory();
-    scratch_memory_ = Memory(each * static_cast<size_t>(pool_.size()), "scratch of the threads");
+    scratch_memory_ = Memory::large(each * static_cast<size_t>(pool_.size()), "scratch of the threads");
     scratch_.clear();
     for (int i = 0; i < pool_.size(); ++i) {
       scratch_.push_back(make_scratch(program_, plan_, block_, scratch_memory_.data() + each * static_cast<size_t>(i)));

@@ -103,7 +103,8 @@ void fuse_shared_input(Program& program) {
     Node& a = program.nodes[i];
     Node& b = program.nodes[i + 1];
     const bool same = a.kind == NodeKind::kMatMul && b.kind == NodeKind::kMatMul && a.logit_rows == b.logit_rows &&
-                      a.parts[0].in == b.parts[0].in && !a.apart && !b.apart;
+                      a.parts[0].in == b.parts[0].in && !a.apart && !b.apart &&
+                      a.parts.size() + b.parts.size() <= kMostParts;
     if (!same) {
       ++i;
       continue;

@@ -28,8 +28,9 @@ struct alignas(64) WideBlock {
   float ds[kBlock / kGroup];
 };
 
-// What a format's products read: float[k], ActBlock[] or WideBlock[].
-enum class Input : uint8_t { kF32, kInt8, kInt15 };
+// What a format's products read: float[k], ActBlock[], WideBlock[]; or ActBlock[] when tokens are few and bfloat16[k],
+// filled up to whole groups, when they are many.
+enum class Input : uint8_t { kF32, kInt8, kInt15, kInt8OrBF16 };
 
 // out[r] = row r · x for rows of k weights, `stride` bytes apart. x is as the format needs it.
 using DotFn = void (*)(const void* weights, size_t stride, int rows, const void* x, int k, float* out);
@@ -65,6 +66,8 @@ struct Format {
   int depth = 0;  // columns of a tile at most; a multiple of 256 for quantised formats
   Input input = Input::kF32;
   const Packing* packing = nullptr;  // then there is no dot and no unpack
+  const Format* gathered =
+      nullptr;  // `multiply` wants tokens equally far apart; for others, this one of the same packing
 };
 // A format whose tiles are whole rows, multiplied where they lie: the tile is only a note of them.
 inline constexpr int kWholeRow = 1 << 30;
@@ -86,7 +89,7 @@ enum FormatId {
 };
 
 // The largest tile of any format, bytes.
-inline constexpr size_t kTileBytes = 512 * kTileRows + (512 / 16) * kTileRows * 2 * sizeof(float);
+inline constexpr size_t kTileBytes = 2 * 512 * kTileRows;
 
 struct GluParams {
   int activation;  // Activation as a number
@@ -151,6 +154,9 @@ struct Kernels {
   void (*quantize_group)(const float* x, int n, ActBlock* block, int g);
   void (*quantize_wide_group)(const float* x, int n, WideBlock* block, int g);
 
+  // x [n] as bfloat16, with zeros up to a multiple of kGroup. Only where a format reads it.
+  void (*to_bf16)(const float* x, int n, uint16_t* out) = nullptr;
+
   // Rounds x to whole numbers up to ±32767 times the scale it returns (NaN, with zeros, if an x is not finite).
   float (*to_i16)(const float* x, int16_t* out, int n);
   // Joins the softmax of one unit's keys, in `count` ≤ kUnitTiles tiles, to the running one.
@@ -166,7 +172,7 @@ extern const Kernels kPortableKernels;
 #if defined(__x86_64__)
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
-const Kernels& amx_kernels();  // those of AVX-512 with tiles multiplied by AMX
+const Kernels& amx_kernels();  // those of AVX-512, with tiles of K-quants multiplied by AMX
 #endif
 
 }  // namespace doppler::cpu

@@ -47,24 +47,34 @@ Linear Linear::expert(int e) const {
 
 namespace {
 
-size_t block_bytes(Input input) { return input == Input::kInt8 ? sizeof(ActBlock) : sizeof(WideBlock); }
+size_t block_bytes(Input input) { return input == Input::kInt15 ? sizeof(WideBlock) : sizeof(ActBlock); }
+
+// Bytes from the first column of many tokens' activations to column k0.
+size_t column_offset(Input input, int k0) {
+  if (input == Input::kF32) return 0;
+  if (input == Input::kInt8OrBF16) return static_cast<size_t>(k0) * sizeof(uint16_t);
+  return static_cast<size_t>(k0 / kBlock) * block_bytes(input);
+}
 
 }  // namespace
 
 size_t input_row_bytes(Input input, int cols) {
   if (input == Input::kF32) return static_cast<size_t>(cols) * sizeof(float);
-  return static_cast<size_t>((cols + kBlock - 1) / kBlock) * block_bytes(input);
+  const size_t blocks = static_cast<size_t>((cols + kBlock - 1) / kBlock);
+  return blocks * std::max(block_bytes(input), input == Input::kInt8OrBF16 ? kBlock * sizeof(uint16_t) : 0);
 }
 
-void quantize_input(const Kernels& kernels, Input input, const float* x, int n, void* out) {
-  if (input == Input::kInt8) return kernels.quantize(x, n, static_cast<ActBlock*>(out));
-  kernels.quantize_wide(x, n, static_cast<WideBlock*>(out));
+void quantize_input(const Kernels& kernels, Input input, bool many, const float* x, int n, void* out) {
+  if (input == Input::kInt15) return kernels.quantize_wide(x, n, static_cast<WideBlock*>(out));
+  if (input == Input::kInt8OrBF16 && many) return kernels.to_bf16(x, n, static_cast<uint16_t*>(out));
+  kernels.quantize(x, n, static_cast<ActBlock*>(out));
 }
 
-void quantize_input_group(const Kernels& kernels, Input input, const float* x, int n, void* out, int first) {
+void quantize_input_group(const Kernels& kernels, Input input, bool many, const float* x, int n, void* out, int first) {
   const int block = first / kBlock, group = first % kBlock / kGroup;
-  if (input == Input::kInt8) return kernels.quantize_group(x, n, static_cast<ActBlock*>(out) + block, group);
-  kernels.quantize_wide_group(x, n, static_cast<WideBlock*>(out) + block, group);
+  if (input == Input::kInt15) return kernels.quantize_wide_group(x, n, static_cast<WideBlock*>(out) + block, group);
+  if (input == Input::kInt8OrBF16 && many) return kernels.to_bf16(x, n, static_cast<uint16_t*>(out) + first);
+  kernels.quantize_group(x, n, static_cast<ActBlock*>(out) + block, group);
 }
 
 size_t decoded_floats(const Linear& matrix) {
@@ -108,7 +118,7 @@ void multiply_tiles(const Kernels& kernels, const Linear& m, int first, int coun
   const int cols = quantised ? (m.cols + kGroup - 1) / kGroup * kGroup : m.cols;
   for (int k0 = 0; k0 < cols; k0 += format->depth) {
     const int depth = std::min(format->depth, cols - k0);
-    const size_t offset = quantised ? static_cast<size_t>(k0 / kBlock) * block_bytes(format->input) : 0;
+    const size_t offset = column_offset(format->input, k0);
     for (int r = 0; r < count; r += kTileRows) {
       const std::byte* tile_rows = rows + static_cast<size_t>(m.packed ? r / kStripRows : r) * stride;
       const int here = std::min(kTileRows, count - r);

@@ -28,9 +28,10 @@ Linear make_linear(const Kernels& kernels, const Tensor& tensor);
 
 // Bytes an activation row of `cols` takes.
 size_t input_row_bytes(Input input, int cols);
-// An f32 row as kInt8 or kInt15 blocks; or one group of n ≤ 32 of it, those from column `first` on.
-void quantize_input(const Kernels& kernels, Input input, const float* x, int n, void* out);
-void quantize_input_group(const Kernels& kernels, Input input, const float* x, int n, void* out, int first);
+// An f32 row as the products with few or with many tokens read it; or one group of n ≤ 32 of it, those from column
+// `first` on.
+void quantize_input(const Kernels& kernels, Input input, bool many, const float* x, int n, void* out);
+void quantize_input_group(const Kernels& kernels, Input input, bool many, const float* x, int n, void* out, int first);
 
 // Tiles that are multiplied with many tokens at once, at most. Their results, the activations of a slice of columns and
 // the tile itself should fit in a core's second cache.

@@ -30,6 +30,7 @@ Memory::Memory(size_t bytes, const char* what) : size_(bytes) {
 }
 
 Memory Memory::large(size_t bytes, const char* what) {
+  if (bytes < kLargePage) return Memory(bytes, what);
   Memory m;
   if (bytes > SIZE_MAX - kLargePage || posix_memalign(&m.block_, kLargePage, round_up(bytes, kLargePage)) != 0) {
     too_little(bytes, what);

@@ -10,7 +10,7 @@ class Memory {
   Memory() = default;
   // Fails with `what` the memory is for when there is not enough.
   Memory(size_t bytes, const char* what);
-  // Not zeroed, and in large pages where the system has them: for what is read from end to end, again and again.
+  // Not zeroed, and in large pages where the system has them: for what is read again and again in long strides.
   static Memory large(size_t bytes, const char* what);
   ~Memory();
   Memory(Memory&& other) noexcept;

@@ -1,29 +1,38 @@
 #if defined(__x86_64__)
-// Tiles of Q4_K and Q6_K times many tokens with AMX: sixteen tokens by sixteen rows in one instruction for each group
-// of columns that shares a scale. The integers leave the tile registers by way of the cache; scales are applied to them
-// with the same operations in the same order as in multiply_avx512.cpp, so both give the same bits.
+// Tiles of Q4_K and Q6_K times many tokens with AMX, in bfloat16. The tile registers then hold sums over all columns:
+// with 8-bit tiles every 32 columns have scales of their own, and bringing the integers out of the registers for them
+// took twice the time of the products (see bench/results/cpu-notes.md). It is also the more exact: a weight or an
+// activation is rounded by at most 2^-8 of itself, where 8 bits have steps of 1/127 of the largest of 32 activations.
 #include "cpu/formats_avx512.h"
 #include "cpu/strips_avx512.h"
-#include "cpu/tile_avx512.h"
 
 namespace doppler::cpu::avx512 {
 namespace {
 
-constexpr int kTokens = 16;
+// Weights of 32 rows as the products read them: [group of 32 columns][half][two columns][row][column].
+struct alignas(64) BFloatTile {
+  static constexpr int kDepth = 512;
+  uint16_t w[kDepth / kGroup][2][16][kStripRows][2];
+};
+static_assert(sizeof(BFloatTile) <= kTileBytes);
 
-// The tile registers, by number. C is sixteen tokens of sixteen sums; A sixteen tokens of 32 or 16 activations; B as
-// many columns of sixteen weight rows, four columns a row of the tile.
-enum Register { kSums0, kSums1, kTokens32, kWeights32, kTokens16, kWeights16 };
+// The tile registers, by number: sums of up to sixteen tokens by sixteen rows, [token block][half]; 32 activations of
+// as many tokens; 32 columns of sixteen rows.
+enum Register { kSums00, kSums01, kSums10, kSums11, kTokens0, kTokens1, kWeights0, kWeights1 };
 
 struct alignas(64) Configuration {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 32, 64, 16, 64};
-  uint8_t rows[16] = {16, 16, 16, 8, 16, 4};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {};
+  Configuration(int tokens0, int tokens1) {
+    const auto a = static_cast<uint8_t>(tokens0), b = static_cast<uint8_t>(tokens1 > 0 ? tokens1 : 1);
+    const uint8_t all[] = {a, a, b, b, a, b, 16, 16};
+    for (int i = 0; i < 8; ++i) rows[i] = all[i];
+  }
 };
-constexpr Configuration kConfiguration;
 
 // GCC 12's own intrinsics do not say which memory they read.
-inline void configure() { asm volatile("ldtilecfg %0" ::"m"(kConfiguration)); }
+inline void configure(const Configuration& configuration) { asm volatile("ldtilecfg %0" ::"m"(configuration)); }
 inline void release() { asm volatile("tilerelease" ::); }
 template <int R>
 inline void load(const void* from, size_t stride) {
@@ -33,134 +42,167 @@ template <int R>
 inline void store(void* to, size_t stride) {
   asm volatile("tilestored %%tmm%c0, (%1,%2,1)" ::"i"(R), "r"(to), "r"(stride) : "memory");
 }
-// Signed activations times unsigned weights.
+template <int R>
+inline void clear() {
+  asm volatile("tilezero %%tmm%c0" ::"i"(R));
+}
 template <int C, int A, int B>
-inline void set_products() {
-  asm volatile("tilezero %%tmm%c0\n\ttdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
+inline void add_products() {
+  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
 }
 
-using Sums = int32_t[kTokens][16];
-
-// The activations of sixteen tokens, `pitch` bytes apart.
-struct SixteenTokens {
-  const uint8_t* first;
-  size_t pitch;
-  const ActBlock* block(int b) const { return reinterpret_cast<const ActBlock*>(first) + b; }
-};
-inline const ActBlock* next(const ActBlock* block, size_t pitch) {
-  return reinterpret_cast<const ActBlock*>(reinterpret_cast<const uint8_t*>(block) + pitch);
-}
-
-struct Min {
-  static constexpr int kColumns = 32;
-  template <int C>
-  static void products(const QuantTile* tile, int group, int half, const SixteenTokens& x, int32_t (*sums)[16]) {
-    load<kWeights32>(tile->q[group * 8][half], sizeof tile->q[0]);
-    load<kTokens32>(x.block(group / kBlockGroups)->q + group_offset(group % kBlockGroups), x.pitch);
-    set_products<C, kTokens32, kWeights32>();
-    store<C>(sums, sizeof sums[0]);
+// The sums of one register: rows of c, kTileRows floats apart.
+constexpr size_t kSumStride = kTileRows * sizeof(float);
+template <int R>
+inline void begin(const float* c, bool first) {
+  if (first) {
+    clear<R>();
+  } else {
+    load<R>(c, kSumStride);
   }
-  static void add(const QuantTile* tile, int group, int half, const SixteenTokens& x, const int32_t (*sums)[16],
-                  __m512* total) {
-    const int g = group % kBlockGroups;
-    const __m512 scale = _mm512_load_ps(tile->scale[group] + 16 * half);
-    const __m512 min = _mm512_load_ps(tile->min[group] + 16 * half);
-    const ActBlock* a = x.block(group / kBlockGroups);
-#pragma GCC unroll 16
-    for (int t = 0; t < kTokens; ++t, a = next(a, x.pitch)) {
-      total[t] = take_min(add_scaled(total[t], _mm512_load_si512(sums[t]), scale, a->d[g]), min, a->ds[g]);
+}
+
+// Up to sixteen tokens, or with `Two` up to 32, times 32 rows; x are their activations, `pitch` bytes apart.
+template <bool Two>
+void multiply_tokens(const BFloatTile* tile, int depth, const uint8_t* x, size_t pitch, float* c, bool first) {
+  constexpr int kSecond = 16 * kTileRows;
+  begin<kSums00>(c, first);
+  begin<kSums01>(c + kStripRows, first);
+  if (Two) {
+    begin<kSums10>(c + kSecond, first);
+    begin<kSums11>(c + kSecond + kStripRows, first);
+  }
+  for (int group = 0; group < depth / kGroup; ++group, x += kGroup * sizeof(uint16_t)) {
+    load<kWeights0>(tile->w[group][0], sizeof tile->w[0][0][0]);
+    load<kTokens0>(x, pitch);
+    add_products<kSums00, kTokens0, kWeights0>();
+    load<kWeights1>(tile->w[group][1], sizeof tile->w[0][0][0]);
+    add_products<kSums01, kTokens0, kWeights1>();
+    if (!Two) continue;
+    load<kTokens1>(x + 16 * pitch, pitch);
+    add_products<kSums10, kTokens1, kWeights0>();
+    add_products<kSums11, kTokens1, kWeights1>();
+  }
+  store<kSums00>(c, kSumStride);
+  store<kSums01>(c + kStripRows, kSumStride);
+  if (Two) {
+    store<kSums10>(c + kSecond, kSumStride);
+    store<kSums11>(c + kSecond + kStripRows, kSumStride);
+  }
+}
+
+void multiply(const void* weights, int depth, const void* const* x, size_t offset, int tokens, float* c, bool first) {
+  const auto* tile = static_cast<const BFloatTile*>(weights);
+  const uint8_t* from = static_cast<const uint8_t*>(x[0]) + offset;
+  const size_t pitch =
+      tokens > 1 ? static_cast<size_t>(static_cast<const uint8_t*>(x[1]) - static_cast<const uint8_t*>(x[0])) : 0;
+  const auto at = [&](int t) { return from + static_cast<size_t>(t) * pitch; };
+  int t = 0;
+  if (tokens >= 32) configure(Configuration(16, 16));
+  for (; t + 32 <= tokens; t += 32) multiply_tokens<true>(tile, depth, at(t), pitch, c + t * kTileRows, first);
+  if (const int left = tokens - t; left > 16) {
+    configure(Configuration(16, left - 16));
+    multiply_tokens<true>(tile, depth, at(t), pitch, c + t * kTileRows, first);
+  } else if (left > 0) {
+    configure(Configuration(left, 0));
+    multiply_tokens<false>(tile, depth, at(t), pitch, c + t * kTileRows, first);
+  }
+  release();
+}
+
+// Four columns of sixteen rows: q · scale − min, as two rows of the tile.
+inline void place(__m512i quants, __m512 scale, __m512 min, uint16_t (*to)[kStripRows][2]) {
+  const __m512i byte = _mm512_set1_epi32(255);
+  const auto column = [&](__m512i q) { return _mm512_fmsub_ps(_mm512_cvtepi32_ps(q), scale, min); };
+  const __m512 c0 = column(_mm512_and_si512(quants, byte));
+  const __m512 c1 = column(_mm512_and_si512(_mm512_srli_epi32(quants, 8), byte));
+  const __m512 c2 = column(_mm512_and_si512(_mm512_srli_epi32(quants, 16), byte));
+  const __m512 c3 = column(_mm512_srli_epi32(quants, 24));
+  const __m512i together = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                                            21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  const auto pair = [&](__m512 even, __m512 odd) {
+    return _mm512_permutexvar_epi16(together, (__m512i)_mm512_cvtne2ps_pbh(odd, even));
+  };
+  _mm512_store_si512(to[0], pair(c0, c1));
+  _mm512_store_si512(to[1], pair(c2, c3));
+}
+
+// One or two strips; where there is only one, the other half of the tile holds it again.
+const uint8_t* strip_of(const void* strips, int rows, int half, size_t strip_bytes) {
+  return static_cast<const uint8_t*>(strips) + (half == 1 && rows > kStripRows ? strip_bytes : 0);
+}
+
+void unpack_q4(const void* strips, int rows, int cols, int k0, int depth, void* to) {
+  auto* tile = static_cast<BFloatTile*>(to);
+  for (int half = 0; half < 2; ++half) {
+    const uint8_t* p = strip_of(strips, rows, half, strip_q4_k(cols)) + Q4Strip::at(k0);
+    for (int first = 0; first < depth / kGroup; first += kBlockGroups) {
+      const int here = groups_here(depth / kGroup, first / kBlockGroups);
+      const Q4Strip at(here);
+      const __m512 d = row_numbers(p), dmin = row_numbers(p + 2 * kStripRows);
+      for (int g = 0; g < here; ++g) {
+        const int set = g / 4 * 4 * kStripRows, in_set = g % 4 * kStripRows;
+        const Q4Numbers numbers(p + Q4Strip::kLow + set, p + at.high + set / 2);
+        const __m512 scale = _mm512_mul_ps(d, Q4Numbers::floats(numbers.scale + in_set));
+        const __m512 min = _mm512_mul_ps(dmin, Q4Numbers::floats(numbers.min + in_set));
+        const uint8_t* quants = p + at.quants + static_cast<size_t>(g) * kQ4GroupBytes;
+#pragma GCC unroll 8
+        for (int s = 0; s < 8; ++s) place(q4_columns(quants, s), scale, min, tile->w[first + g][half] + 2 * s);
+      }
+      p += at.end;
     }
   }
-};
+}
 
-struct Centred {
-  static constexpr int kColumns = 16;
-  template <int C>
-  static void products(const QuantTile* tile, int group, int half, const SixteenTokens& x, int32_t (*sums)[16]) {
-    const int g = group % (2 * kBlockGroups);
-    load<kWeights16>(tile->q[group * 4][half], sizeof tile->q[0]);
-    load<kTokens16>(x.block(group / (2 * kBlockGroups))->q + group_offset(g / 2) + g % 2 * 16, x.pitch);
-    set_products<C, kTokens16, kWeights16>();
-    store<C>(sums, sizeof sums[0]);
-  }
-  static void add(const QuantTile* tile, int group, int half, const SixteenTokens& x, const int32_t (*sums)[16],
-                  __m512* total) {
-    const int g = group % (2 * kBlockGroups);
-    const __m512 scale = _mm512_load_ps(tile->scale[group] + 16 * half);
-    const ActBlock* a = x.block(group / (2 * kBlockGroups));
-#pragma GCC unroll 16
-    for (int t = 0; t < kTokens; ++t, a = next(a, x.pitch)) {
-      const __m512i dot = _mm512_add_epi32(_mm512_load_si512(sums[t]), _mm512_set1_epi32(a->zero16[g]));
-      total[t] = add_scaled(total[t], dot, scale, a->d[g / 2]);
+void unpack_q6(const void* strips, int rows, int cols, int k0, int depth, void* to) {
+  auto* tile = static_cast<BFloatTile*>(to);
+  for (int half = 0; half < 2; ++half) {
+    const uint8_t* p = strip_of(strips, rows, half, strip_q6_k(cols)) + Q6Strip::at(k0);
+    const uint8_t* numbers = p;
+    for (int first = 0; first < depth / kGroup; first += kBlockGroups) {
+      const int block = first / kBlockGroups, here = groups_here(depth / kGroup, block);
+      const Q6Strip at(here, block);
+      if (block % 2 == 0) numbers = p;
+      const __m512 d = row_numbers(numbers + block % 2 * 2 * kStripRows);
+      for (int g = 0; g < here; ++g) {
+        const uint8_t* quants = p + at.quants + static_cast<size_t>(g) * kQ6GroupBytes;
+        const uint8_t* scales = p + at.scales + g * 2 * kStripRows;
+#pragma GCC unroll 8
+        for (int s = 0; s < 8; ++s) {
+          const __m512 scale = _mm512_mul_ps(d, q6_numbers(scales + s / 4 * kStripRows));
+          const __m512 zero = _mm512_mul_ps(scale, _mm512_set1_ps(32));
+          place(q6_columns(quants, s), scale, zero, tile->w[first + g][half] + 2 * s);
+        }
+      }
+      p += at.end;
     }
   }
-};
+}
 
-// One half of a tile times sixteen tokens. The products of a group are under way while the one before is scaled.
-template <class Kind>
-void multiply_sixteen(const QuantTile* tile, int depth, int half, const SixteenTokens& x, float* c, bool first) {
-  alignas(64) Sums sums[2];
-  __m512 total[kTokens];
-#pragma GCC unroll 16
-  for (int t = 0; t < kTokens; ++t) total[t] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(c + t * kTileRows);
-  const int groups = depth / Kind::kColumns;
-  Kind::template products<kSums0>(tile, 0, half, x, sums[0]);
-  int group = 0;
-  for (; group + 2 < groups; group += 2) {
-    Kind::template products<kSums1>(tile, group + 1, half, x, sums[1]);
-    Kind::add(tile, group, half, x, sums[0], total);
-    Kind::template products<kSums0>(tile, group + 2, half, x, sums[0]);
-    Kind::add(tile, group + 1, half, x, sums[1], total);
+void to_bf16(const float* x, int n, uint16_t* out) {
+  const int all = (n + kGroup - 1) / kGroup * kGroup;
+  for (int i = 0; i < all; i += 16) {
+    const int here = n - i < 16 ? (n > i ? n - i : 0) : 16;
+    const __m512 v = _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << here) - 1u), x + i);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), (__m256i)_mm512_cvtneps_pbh(v));
   }
-  if (group + 1 < groups) Kind::template products<kSums1>(tile, group + 1, half, x, sums[1]);
-  Kind::add(tile, group, half, x, sums[0], total);
-  if (group + 1 < groups) Kind::add(tile, group + 1, half, x, sums[1], total);
-#pragma GCC unroll 16
-  for (int t = 0; t < kTokens; ++t) _mm512_storeu_ps(c + t * kTileRows, total[t]);
 }
 
-// Tokens that AMX can take at once: whole sixteens, if all lie equally far apart.
-int regular_tokens(const void* const* x, int tokens, size_t& pitch) {
-  if (tokens < kTokens) return 0;
-  const uint8_t* const* p = reinterpret_cast<const uint8_t* const*>(x);
-  pitch = static_cast<size_t>(p[1] - p[0]);
-  for (int t = 2; t < tokens; ++t) {
-    if (static_cast<size_t>(p[t] - p[t - 1]) != pitch) return 0;
-  }
-  return tokens / kTokens * kTokens;
-}
-
-template <class Kind>
-void multiply(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c, bool first,
-              MultiplyFn rest) {
-  size_t pitch = 0;
-  const int regular = regular_tokens(x, tokens, pitch);
-  if (regular > 0) configure();
-  for (int t = 0; t < regular; t += kTokens) {
-    const SixteenTokens some{static_cast<const uint8_t*>(x[t]) + offset, pitch};
-    for (int half = 0; half < 2; ++half) {
-      multiply_sixteen<Kind>(static_cast<const QuantTile*>(tile), depth, half, some, c + t * kTileRows + 16 * half,
-                             first);
-    }
-  }
-  if (regular > 0) release();
-  if (regular < tokens) rest(tile, depth, x + regular, offset, tokens - regular, c + regular * kTileRows, first);
-}
-
-void multiply_min_amx(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c,
-                      bool first) {
-  multiply<Min>(tile, depth, x, offset, tokens, c, first, multiply_min);
-}
-
-void multiply_centred_amx(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c,
-                          bool first) {
-  multiply<Centred>(tile, depth, x, offset, tokens, c, first, multiply_centred);
-}
+constexpr Packing kPackQ4_K{strip_q4_k, pack_q4_k, few_q4_k, unpack_q4};
+constexpr Packing kPackQ6_K{strip_q6_k, pack_q6_k, few_q6_k, unpack_q6};
 
 Kernels with_amx(Kernels kernels) {
   kernels.name = "amx";
-  kernels.formats[kFormatQ4_K].multiply = multiply_min_amx;
-  kernels.formats[kFormatQ6_K].multiply = multiply_centred_amx;
+  kernels.to_bf16 = to_bf16;
+  const auto use = [&](FormatId id, const Packing& packing) {
+    kernels.formats[id] = {.multiply = multiply,
+                           .depth = BFloatTile::kDepth,
+                           .input = Input::kInt8OrBF16,
+                           .packing = &packing,
+                           .gathered = &kAvx512Kernels.formats[id]};
+  };
+  use(kFormatQ4_K, kPackQ4_K);
+  use(kFormatQ6_K, kPackQ6_K);
   return kernels;
 }
 

@@ -148,7 +148,7 @@ class Lowering {
     const int segments = segments_[static_cast<size_t>(value)];
     const int width = static_cast<int>(from.row_bytes / sizeof(float)) / segments;
     Slot to;
-    to.name = from.name + (input == Input::kInt8 ? ".int8" : ".int15");
+    to.name = from.name + (input == Input::kInt15 ? ".int15" : ".int8");
     to.row_bytes = static_cast<size_t>(segments) * input_row_bytes(input, width);
     to.logit_rows = from.logit_rows;
     Op op;
@@ -224,6 +224,7 @@ class Lowering {
   void lower(const Step& step, const ExpertMatMul& experts) {
     Op op = make_op(OpKind::kExpertMatMul, step);
     op.matrix = packed_.linear(kernels_, weight(step, 0));
+    if (op.matrix.format && op.matrix.format->gathered) op.matrix.format = op.matrix.format->gathered;
     op.in[0] = input_for(op.matrix, step.inputs[0]);
     if (experts.bias) {
       op.numbers = decode_small(weight(step, 1));
@@ -266,7 +267,7 @@ class Lowering {
   const bool fuse_;
   const std::vector<bool>& apart_;
   Program program_;
-  std::vector<int> quantised_[3];  // by Input: the slot of each value
+  std::vector<int> quantised_[4];  // by Input: the slot of each value
   std::vector<int> segments_;
   int angles_slot_ = -1;
   int step_ = 0;

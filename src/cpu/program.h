@@ -70,6 +70,9 @@ struct MatMulPart {
   float softcap = 0;
 };
 
+// Products that one node may share out; few, since every thread looks at all of them.
+inline constexpr size_t kMostParts = 8;
+
 enum class NodeKind : uint8_t { kRows, kMatMul, kExperts, kAttend };
 
 struct Node {

@@ -54,6 +54,10 @@ struct RunState {
   int rows(bool logit_rows) const { return logit_rows ? logit_count : static_cast<int>(tokens.size()); }
   int first_row(bool logit_rows) const { return static_cast<int>(tokens.size()) - rows(logit_rows); }
 
+  // Are the rows of a slot many? How a row of activations is held, and what multiplies with it, depends on that alone,
+  // even where a node needs only the last of them.
+  bool many(int slot) const { return rows(program->slots[static_cast<size_t>(slot)].logit_rows) >= many_tokens; }
+
   // Row `row` of a node with these rows, in a slot that may have more.
   template <class T>
   T* at(int slot, int row, bool node_logit_rows, const Scratch& scratch) const {

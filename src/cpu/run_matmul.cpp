@@ -64,14 +64,15 @@ class MatMulRunner {
       std::copy(a, a + count, s_.at<float>(part.out, t, node_.logit_rows, scratch_) + first);
     }
     if (part.out_quantised < 0) return;
+    const bool many = s_.many(part.out_quantised);
     void* blocks = s_.at<std::byte>(part.out_quantised, t, node_.logit_rows, scratch_);
     const int end = first + count;
     for (int r = first; r < end; r += kGroup) {
-      quantize_input_group(k_, part.quantised_as, a + (r - first), std::min(kGroup, end - r), blocks, r);
+      quantize_input_group(k_, part.quantised_as, many, a + (r - first), std::min(kGroup, end - r), blocks, r);
     }
     if (end == part.a.rows) {  // nothing may be left of another value behind the last group
       for (int r = (end + kGroup - 1) / kGroup * kGroup; r % kBlock != 0; r += kGroup) {
-        quantize_input_group(k_, part.quantised_as, a, 0, blocks, r);
+        quantize_input_group(k_, part.quantised_as, many, a, 0, blocks, r);
       }
     }
   }
@@ -86,9 +87,10 @@ class MatMulRunner {
 // How the rows of a part are divided into pieces of work. When tokens are many, pieces are a few whole tiles, as equal
 // as can be: with few pieces a thread that has one more would keep the others waiting.
 struct Pieces {
-  int rows, count, each;  // each: rows of a piece; 0 where tiles are shared out evenly
+  int rows = 0, count = 0, each = 0;  // each: rows of a piece; 0 where tiles are shared out evenly
 
-  Pieces(const MatMulPart& part, bool many, int threads) : rows(part.a.rows), count(0), each(0) {
+  Pieces() = default;
+  Pieces(const MatMulPart& part, bool many, int threads) : rows(part.a.rows) {
     if (many) {
       const int tiles = (rows + kTileRows - 1) / kTileRows;
       count = std::min(tiles, (tiles + kMostTiles * threads - 1) / (kMostTiles * threads) * threads);
@@ -106,20 +108,23 @@ struct Pieces {
 }  // namespace
 
 void run_matmul(const RunState& state, const Node& node, Work work, const Scratch& scratch) {
-  const bool many = state.rows(node.logit_rows) >= state.many_tokens;
-  const auto pieces_of = [&](const MatMulPart& part) { return Pieces(part, many, state.threads); };
-  int pieces = 0;
-  for (const MatMulPart& part : node.parts) pieces += pieces_of(part).count;
+  const bool many = state.many(node.parts[0].in);
+  Pieces pieces[kMostParts];
+  int all = 0;
+  for (size_t p = 0; p < node.parts.size(); ++p) {
+    pieces[p] = Pieces(node.parts[p], many, state.threads);
+    all += pieces[p].count;
+  }
   MatMulRunner runner(state, node, scratch);
-  for (int piece; (piece = work.next(pieces)) >= 0;) {
-    const MatMulPart* part = node.parts.data();
-    for (; piece >= pieces_of(*part).count; ++part) piece -= pieces_of(*part).count;
-    const Range rows = pieces_of(*part).at(piece);
+  for (int piece; (piece = work.next(all)) >= 0;) {
+    size_t p = 0;
+    for (; piece >= pieces[p].count; ++p) piece -= pieces[p].count;
+    const Range rows = pieces[p].at(piece);
     const int first = static_cast<int>(rows.begin), count = static_cast<int>(rows.end - rows.begin);
     if (many) {
-      runner.many(*part, first, count);
+      runner.many(node.parts[p], first, count);
     } else {
-      runner.few(*part, first, count);
+      runner.few(node.parts[p], first, count);
     }
   }
 }
