@@ -1,6 +1,7 @@
 # The WebGPU backend: kernels are read at build time by gen_kernels, which writes the C++ that mirrors them.
-#   -DDAWN_SDK=DIR     use DIR/include/webgpu/webgpu.h in place of src/gpu/webgpu_c.h
-set(DAWN_SDK "" CACHE PATH "A Dawn SDK whose header is used in place of the built-in declarations")
+#   -DDAWN_SDK=DIR     use DIR/include/webgpu/webgpu.h in place of src/gpu/webgpu_c.h, and DIR/lib/libwebgpu_dawn.so in
+#                      place of the library that tools/fetch_dawn.sh fetches
+set(DAWN_SDK "" CACHE PATH "A Dawn SDK whose header and shared library are used in place of our own")
 
 add_executable(gen_kernels ${CMAKE_SOURCE_DIR}/tools/gen_kernels.cpp)
 
@@ -24,17 +25,31 @@ add_library(doppler_gpu STATIC ${gpu_sources} ${gpu_kernel_sources})
 target_include_directories(doppler_gpu PUBLIC ${CMAKE_SOURCE_DIR}/src ${gpu_generated})
 target_link_libraries(doppler_gpu PUBLIC doppler_model ${CMAKE_DL_LIBS})
 if(DAWN_SDK)
-  target_compile_definitions(doppler_gpu PUBLIC DOPPLER_DAWN_SDK)
-  target_include_directories(doppler_gpu PUBLIC ${DAWN_SDK}/include)
+  if(NOT EXISTS ${DAWN_SDK}/include/webgpu/webgpu.h)
+    message(FATAL_ERROR "DAWN_SDK=${DAWN_SDK} has no include/webgpu/webgpu.h")
+  endif()
+  target_compile_definitions(doppler_gpu PRIVATE DOPPLER_DAWN_SDK)
+  target_include_directories(doppler_gpu SYSTEM PRIVATE ${DAWN_SDK}/include)
 endif()
 if(TARGET doppler)
   target_link_libraries(doppler PRIVATE doppler_gpu)
 endif()
 
 # Dawn is loaded at run time from <build>/dawn; a build works without it, and says so when a GPU is asked for.
-execute_process(COMMAND ${CMAKE_SOURCE_DIR}/tools/fetch_dawn.sh ${CMAKE_BINARY_DIR} RESULT_VARIABLE dawn_missing)
-if(dawn_missing)
-  message(WARNING "Dawn could not be fetched; the WebGPU backend will not find a library at run time")
+set(dawn_sdk_library ${DAWN_SDK}/lib/libwebgpu_dawn.so)
+if(DAWN_SDK AND EXISTS ${dawn_sdk_library})
+  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/dawn)
+  file(CREATE_LINK ${dawn_sdk_library} ${CMAKE_BINARY_DIR}/dawn/libwebgpu_wrapper.so SYMBOLIC)
+  file(WRITE ${CMAKE_BINARY_DIR}/dawn/version "${DAWN_SDK}")  # so that a build without it fetches ours again
+else()
+  if(DAWN_SDK)
+    message(WARNING "${dawn_sdk_library} is not there. The library that is fetched instead may not be of the header's "
+                    "revision, and is refused then; DOPPLER_DAWN=FILE names another one at run time")
+  endif()
+  execute_process(COMMAND ${CMAKE_SOURCE_DIR}/tools/fetch_dawn.sh ${CMAKE_BINARY_DIR} RESULT_VARIABLE dawn_missing)
+  if(dawn_missing)
+    message(WARNING "Dawn could not be fetched; the WebGPU backend will not find a library at run time")
+  endif()
 endif()
 
 doppler_tests(gpu DEPS doppler_gpu)

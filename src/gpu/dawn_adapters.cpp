@@ -100,10 +100,19 @@ const char* type_name(WGPUAdapterType type) {
   }
 }
 
+// Room behind a struct that the library fills: its revision of it may be longer than the header's.
+template <typename T>
+struct Roomy {
+  T value = {};
+  uint32_t later[16] = {};
+};
+
 AdapterInfo describe(WGPUAdapter adapter, WGPULimits* limits_out) {
   const WgpuFunctions& api = wgpu();
-  WGPUAdapterInfo raw = {};
-  WGPULimits limits = {};
+  Roomy<WGPUAdapterInfo> info_room;
+  Roomy<WGPULimits> limits_room;
+  WGPUAdapterInfo& raw = info_room.value;
+  WGPULimits& limits = limits_room.value;
   WGPUSupportedFeatures features = {};
   if (api.AdapterGetInfo(adapter, &raw) != WGPUStatus_Success ||
       api.AdapterGetLimits(adapter, &limits) != WGPUStatus_Success) {
@@ -262,6 +271,33 @@ WGPUDevice open_device(const Found& chosen, const DeviceOptions& options, const 
   return answer.device;
 }
 
+// Features go by number, and revisions of webgpu.h count them differently. A library that is not of this header's
+// revision would open the device with other features than were asked for: each is used once, so that it says so here.
+void check_features(DeviceState& state) {
+  const WgpuFunctions& api = *state.api;
+  const Capabilities& c = state.info.capabilities;
+  std::string code;
+  if (c.f16) code += "enable f16;";
+  if (c.subgroups) code += "enable subgroups;";
+  if (c.subgroup_matrix) code += "enable chromium_experimental_subgroup_matrix;";
+  WGPUShaderSourceWGSL source = {};
+  source.chain.sType = WGPUSType_ShaderSourceWGSL;
+  source.code = view(code);
+  WGPUShaderModuleDescriptor shader = {};
+  shader.nextInChain = &source.chain;
+  WGPUQuerySetDescriptor queries = {};
+  queries.type = WGPUQueryType_Timestamp;
+  queries.count = 2;
+  ErrorScope scope(state);
+  if (WGPUShaderModule module = api.DeviceCreateShaderModule(state.device, &shader)) api.ShaderModuleRelease(module);
+  if (c.timestamps) {
+    if (WGPUQuerySet set = api.DeviceCreateQuerySet(state.device, &queries)) api.QuerySetRelease(set);
+  }
+  scope.finish(state.info.name,
+               "this WebGPU library is not the build that Doppler was compiled for (tools/fetch_dawn.sh fetches that; "
+               "DAWN_SDK in cmake/gpu.cmake names another): it does not have the features that it lists. ");
+}
+
 }  // namespace
 
 WGPUInstance dawn_instance() {
@@ -327,6 +363,7 @@ Device::Device(const DeviceOptions& options) : state_(std::make_shared<DeviceSta
   state_->device = open_device(chosen, options, state_->notes);
   release(found);
   state_->queue = state_->api->DeviceGetQueue(state_->device);
+  check_features(*state_);
   Capabilities& capabilities = state_->info.capabilities;
   if (capabilities.subgroups) {
     capabilities.subgroup_size = probe_subgroup_size(*this);

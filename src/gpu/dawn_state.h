@@ -77,8 +77,8 @@ std::string text_of(WGPUStringView view);
 class ErrorScope {
  public:
   explicit ErrorScope(DeviceState& state);
-  // Waits for the verdict; fails with the first error, naming `where`.
-  void finish(const std::string& where);
+  // Waits for the verdict; fails with the first error, naming `where`. `what` is put before Dawn's words.
+  void finish(const std::string& where, const std::string& what = "");
 
  private:
   DeviceState& state_;

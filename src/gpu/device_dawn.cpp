@@ -166,7 +166,7 @@ ErrorScope::ErrorScope(DeviceState& state) : state_(state) {
   state.api->DevicePushErrorScope(state.device, WGPUErrorFilter_Validation);
 }
 
-void ErrorScope::finish(const std::string& where) {
+void ErrorScope::finish(const std::string& where, const std::string& what) {
   ScopeAnswer first;
   for (int i = 0; i < 3; ++i) {
     ScopeAnswer answer = pop_scope(state_);
@@ -176,7 +176,7 @@ void ErrorScope::finish(const std::string& where) {
   if (first.type == WGPUErrorType_NoError) return;
   const bool memory = first.type == WGPUErrorType_OutOfMemory;
   fail({memory ? ErrorCode::kMemory : ErrorCode::kDevice,
-        memory ? "the GPU has not enough memory: " + first.message : first.message, where, "", "",
+        memory ? "the GPU has not enough memory: " + first.message : what + first.message, where, "", "",
         memory ? "use a smaller context or a more strongly quantised model" : ""});
 }
 
