@@ -41,7 +41,7 @@ struct Params {
 @group(0) @binding(7) var<storage, read_write> cache: array<vec4<u32>>;
 @group(0) @binding(8) var<storage, read_write> partials: array<f32>;
 
-var<workgroup> value_most: array<f32, head_dim / 8u>;  // of the new value's chunks
+var<workgroup> value_most: array<u32, head_dim / 8u>;  // of the new value's chunks, as bits
 
 // Of threads that are not the first to make scores, one a chunk.
 fn store_new(split: Split, thread: u32) {
@@ -50,7 +50,7 @@ fn store_new(split: Split, thread: u32) {
   if (thread < threads / 2u || chunk >= chunks) {
     return;
   }
-  var most = 0.0;
+  var most = 0u;
   for (var i = 0u; i < chunks; i++) {
     most = max(most, value_most[i]);
   }
@@ -62,7 +62,7 @@ fn store_new(split: Split, thread: u32) {
       vec4<f32>(new_value[at + 4u], new_value[at + 5u], new_value[at + 6u], new_value[at + 7u]), inverse_step(most));
   if (chunk == 0u) {
     let step_at = step_index(split.kv_head, slot, split.kv_heads, chunks, split.capacity);
-    cache[step_at / 4u][step_at % 4u] = bitcast<u32>(most / kSteps);
+    cache[step_at / 4u][step_at % 4u] = step_of(most);
   }
 }
 

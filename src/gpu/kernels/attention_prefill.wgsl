@@ -126,8 +126,9 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     }
     let p0 = select(vec4<f32>(0.0), exp(s0 - most), sees0);
     let p1 = select(vec4<f32>(0.0), exp(s1 - most), sees1);
-    shares[own + lane] = p0 * step0;
-    shares[own + kTeam + lane] = p1 * step1;
+    // A step may be no number: it must not reach rows that do not see its key.
+    shares[own + lane] = select(vec4<f32>(0.0), p0 * step0, sees0);
+    shares[own + kTeam + lane] = select(vec4<f32>(0.0), p1 * step1, sees1);
     let rescale = exp(highest - most);
     highest = most;
     sum = sum * rescale + p0 + p1;

@@ -39,7 +39,7 @@ struct Params {
 @group(0) @binding(7) var<storage, read_write> cache: array<u32>;
 @group(0) @binding(8) var<storage, read_write> q_out: array<vec2<f32>>;  // [tokens, heads · head_dim]
 
-var<workgroup> squares: array<f32, threads>;  // sums of them for q and k; for v the largest dim of a chunk
+var<workgroup> squares: array<u32, threads>;  // sums of them for q and k, for v the largest dim of a chunk; as bits
 
 fn load(kind: u32, at: u32) -> vec2<f32> {
   if (kind == 0u) {
@@ -93,15 +93,14 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     let at = source + 4u * lane;
     value_first = vec4<f32>(v[at], v[at + 1u]);
     value_second = vec4<f32>(v[at + 2u], v[at + 3u]);
-    sum = largest(value_first, value_second);
   }
-  squares[thread] = sum;
+  squares[thread] = select(bitcast<u32>(sum), largest(value_first, value_second), kind == 2u);
   workgroupBarrier();
   if (params.norm == 1u) {
     if (kind != 2u) {
       var total = 0.0;
       for (var i = 0u; i < kTeam; i++) {
-        total += squares[team * kTeam + i];
+        total += bitcast<f32>(squares[team * kTeam + i]);
       }
       let factor = 1.0 / sqrt(total / f32(params.head_dim) + params.eps);
       for (var n = 0u; n < kQuads; n++) {
@@ -120,7 +119,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   let position = params.first + params.follow_state * state.position + token;
   let slot = position % params.capacity;
   if (kind == 2u) {
-    var most = 0.0;
+    var most = 0u;
     for (var i = 0u; i < chunks; i++) {
       most = max(most, squares[team * kTeam + i]);
     }
@@ -133,7 +132,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
       cache[to + 3u] = packed.w;
     }
     if (lane == 0u) {
-      cache[step_index(head, slot, params.kv_heads, chunks, params.capacity)] = bitcast<u32>(most / kSteps);
+      cache[step_index(head, slot, params.kv_heads, chunks, params.capacity)] = step_of(most);
     }
     return;
   }
