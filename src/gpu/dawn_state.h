@@ -33,6 +33,7 @@ struct DeviceState {
   uint64_t staging_bytes = 0;
   uint64_t queued_write_bytes = 0;  // since the last wait()
   uint64_t allocated_bytes = 0;
+  bool measuring = false;
   HostTimes host_times;
   uint64_t submits = 0, dispatches = 0;
 

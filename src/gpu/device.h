@@ -127,6 +127,11 @@ class Device {
   // `bytes` is rounded up to a multiple of 16; the memory starts as zeros.
   Buffer create_buffer(std::string label, uint64_t bytes, BufferUse use = BufferUse::kStorage);
 
+  // While on, buffers have a size but no memory: they count in allocated_bytes(), and what is written to them is dropped.
+  // So what a model will take is known before anything is uploaded.
+  void measure(bool on);
+  bool measuring() const;
+
   // Queued in order with submits. Offset and size must be multiples of 4. Large amounts are throttled, so that no more
   // than a few tens of MiB wait in host memory.
   void write(const Buffer& buffer, uint64_t offset, std::span<const std::byte> bytes);

@@ -131,12 +131,12 @@ void DeviceState::pump(const bool& done, const std::string& where) {
 }
 
 BufferState::~BufferState() {
+  device->allocated_bytes -= bytes;
   if (buffer == nullptr) return;
   device->api->BufferDestroy(buffer);
   // A read that nobody ended: its callback, now an abort, still points here.
   while (mapping && !mapped) device->api->InstanceProcessEvents(dawn_instance());
   device->api->BufferRelease(buffer);
-  device->allocated_bytes -= bytes;
   live_bytes -= bytes;
 }
 
@@ -159,6 +159,8 @@ uint64_t live_buffer_bytes() { return live_bytes; }
 uint64_t Device::submits() const { return state_->submits; }
 uint64_t Device::dispatches() const { return state_->dispatches; }
 uint64_t Device::allocated_bytes() const { return state_->allocated_bytes; }
+void Device::measure(bool on) { state_->measuring = on; }
+bool Device::measuring() const { return state_->measuring; }
 
 ErrorScope::ErrorScope(DeviceState& state) : state_(state) {
   state.api->DevicePushErrorScope(state.device, WGPUErrorFilter_Internal);
@@ -192,6 +194,11 @@ Buffer Device::create_buffer(std::string label, uint64_t bytes, BufferUse use) {
   buffer->device = state_;
   buffer->label = std::move(label);
   buffer->use = use;
+  if (state_->measuring) {
+    buffer->bytes = bytes;
+    state_->allocated_bytes += bytes;
+    return Buffer(std::move(buffer));
+  }
   WGPUBufferDescriptor descriptor = {};
   descriptor.label = view(buffer->label);
   descriptor.size = bytes;
@@ -219,6 +226,7 @@ void Device::write(const Buffer& buffer, uint64_t offset, std::span<const std::b
           fmt::format("multiples of 4 within {} bytes", buffer.size()),
           fmt::format("{} bytes at {}", bytes.size(), offset), ""});
   }
+  if (buffer.state().buffer == nullptr) return;  // measured
   while (!bytes.empty()) {
     const std::span<const std::byte> piece = bytes.first(std::min<size_t>(bytes.size(), kMostQueuedBytes));
     if (state_->queued_write_bytes + piece.size() > kMostQueuedBytes) wait();

@@ -180,41 +180,83 @@ class Pager : public ExpertPager {
   uint64_t clock_ = 0, hits_ = 0, misses_ = 0;
 };
 
+// What is taken whatever the places, with the fewest experts, and with all of them.
+struct Needs {
+  uint64_t others, least, all;
+};
+
+Needs needs_of(const GpuContext& context, const std::vector<ExpertGroup>& groups, const GpuBudget& budget) {
+  Needs needs{};
+  needs.others = context.device.allocated_bytes() + program_bytes(context, budget.logit_rows) + budget.tapped;
+  needs.least = needs.all = needs.others;
+  for (const ExpertGroup& group : groups) {
+    needs.least += static_cast<uint64_t>(group.k) * group.bytes;
+    needs.all += static_cast<uint64_t>(group.experts) * group.bytes;
+  }
+  if (needs.least > budget.bytes) {
+    fail(
+        {ErrorCode::kMemory, "the model does not fit into the GPU memory it may take", "--gpu-memory",
+         fmt::format("at least {} bytes ({:.1f} MiB){}{}", needs.least, mib(needs.least),
+                     groups.empty() ? "" : ", with the experts of a single token",
+                     budget.tapped > 0 ? fmt::format(" and {:.1f} MiB for what is looked at", mib(budget.tapped)) : ""),
+         fmt::format("{} bytes", budget.bytes),
+         budget.tapped > 0 ? "Allow it more, look at fewer layers (--layers), or use --backend cpu"
+                           : "Allow it more, make the --context smaller, or use --backend cpu"});
+  }
+  return needs;
+}
+
 }  // namespace
 
-std::unique_ptr<ExpertPager> place_experts(GpuContext& context, const Weights& weights, uint64_t budget,
-                                           int logit_rows) {
-  std::vector<ExpertGroup> groups = groups_of(context);
-  const uint64_t others = context.device.allocated_bytes() + program_bytes(context, logit_rows);
-  uint64_t least = others, all = others;
-  for (const ExpertGroup& group : groups) {
-    least += static_cast<uint64_t>(group.k) * group.bytes;
-    all += static_cast<uint64_t>(group.experts) * group.bytes;
+Device& check_budget(Device& device, const ModelConfig& config, const Plan& plan, const Weights& weights, int context,
+                     int block, const GpuBudget& budget) {
+  if (budget.bytes == 0) return device;
+  device.measure(true);
+  {
+    GpuContext c(device, config, plan, weights, context, block, true);
+    const ActivationBuffers memory(c, share_buffers(c.plan, single_steps(c.plan)), block);
+    needs_of(c, groups_of(c), budget);
   }
-  if (all <= budget) {
+  device.measure(false);
+  return device;
+}
+
+uint64_t tapped_bytes(const GpuContext& context, const TapSteps& tapped, int tokens, int logit_rows) {
+  uint64_t bytes = 0;
+  for (const Step& step : context.plan.steps) {
+    const auto rows = static_cast<uint64_t>(step.logits_only ? logit_rows : tokens);
+    const uint64_t floats = static_cast<uint64_t>(context.width(step.output)) * rows;
+    if (taps(tapped, step)) bytes += (floats + 3) / 4 * 16 + kParamStride;
+  }
+  return bytes;
+}
+
+std::unique_ptr<ExpertPager> place_experts(GpuContext& context, const Weights& weights, const GpuBudget& budget) {
+  std::vector<ExpertGroup> groups = groups_of(context);
+  const auto each = [&](const auto& weight_of) {
     for (const ExpertGroup& group : groups) {
       for (const Step* product : group.products) {
         const std::string& slot = product->weights[0].slot;
-        context.weights.set_matrix(slot, upload_weight(context.device, weights.at(slot)));
+        context.weights.set_matrix(slot, weight_of(weights.at(slot)));
       }
     }
+  };
+  each(describe_weight);
+  context.paged = false;
+  const Needs needs = needs_of(context, groups, budget);
+  if (needs.all <= budget.bytes) {
+    each([&](const Tensor& tensor) { return upload_weight(context.device, tensor); });
     return nullptr;
   }
-  if (least > budget) {
-    fail({ErrorCode::kMemory, "the model does not fit into the GPU memory it may take", "--gpu-memory",
-          fmt::format("at least {} bytes ({:.1f} MiB){}", least, mib(least),
-                      groups.empty() ? "" : ", with the experts of a single token"),
-          fmt::format("{} bytes", budget), "Allow it more, make the --context smaller, or use --backend cpu"});
-  }
-  share_slots(groups, budget - others);
+  share_slots(groups, budget.bytes - needs.others);
   auto pager = std::make_unique<Pager>(context, weights, groups);
   if (tracing(Trace::kLoader)) {
     const auto [fewest, most] = std::minmax_element(
         groups.begin(), groups.end(), [](const ExpertGroup& a, const ExpertGroup& b) { return a.slots < b.slots; });
-    trace(
-        Trace::kLoader,
-        fmt::format("experts are paged: places for {} to {} of {} a layer; {:.1f} MiB on the GPU, all would be {:.1f}",
-                    fewest->slots, most->slots, groups[0].experts, mib(context.device.allocated_bytes()), mib(all)));
+    trace(Trace::kLoader,
+          fmt::format(
+              "experts are paged: places for {} to {} of {} a layer; {:.1f} MiB on the GPU, all would be {:.1f}",
+              fewest->slots, most->slots, groups[0].experts, mib(context.device.allocated_bytes()), mib(needs.all)));
   }
   return pager;
 }

@@ -20,11 +20,25 @@ class ExpertPager {
   virtual uint64_t misses() const = 0;
 };
 
+// What a model may take on the device.
+struct GpuBudget {
+  uint64_t bytes = 0;
+  int logit_rows = 0;   // the most that a program will ask for; programs are made one at a time
+  uint64_t tapped = 0;  // what taps take
+};
+
+// Before anything is uploaded: fails where everything but the experts, and those of a single token, would not fit. A
+// budget of no bytes is none. Returns the device.
+Device& check_budget(Device& device, const ModelConfig& config, const Plan& plan, const Weights& weights, int context,
+                     int block, const GpuBudget& budget);
+
+// Of a block of tokens: the copies of tapped values.
+uint64_t tapped_bytes(const GpuContext& context, const TapSteps& tapped, int tokens, int logit_rows);
+
 // For a context whose experts are to come later, and when everything else is on the device. Where all experts fit into
-// `budget` bytes beside that, they are uploaded and there is no pager; else the context is paged from now on. Fails
-// where a single token's experts would not fit. logit_rows: the most that a program will ask for; programs are made one
-// at a time. The weights must outlive the pager.
-std::unique_ptr<ExpertPager> place_experts(GpuContext& context, const Weights& weights, uint64_t budget,
-                                           int logit_rows);
+// the budget beside that, they are uploaded and there is no pager; else the context is paged from now on. Experts that
+// were placed before are given up; no program may be left that uses them. Fails like check_budget(). The weights must
+// outlive the pager.
+std::unique_ptr<ExpertPager> place_experts(GpuContext& context, const Weights& weights, const GpuBudget& budget);
 
 }  // namespace doppler::gpu

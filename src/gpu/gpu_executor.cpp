@@ -37,11 +37,12 @@ class GpuExecutor : public Executor {
   GpuExecutor(const ModelConfig& config, const Plan& plan, const Weights& weights, const ExecutorOptions& options)
       : device_({.adapter = options.device, .unchecked = !options.checked}),
         block_(std::max(1, std::min(options.block > 0 ? options.block : kBlock, options.context))),
-        c_(device_, config, plan, weights, options.context, block_, options.gpu_memory > 0),
-        memory_(std::make_shared<ActivationBuffers>(c_, share_buffers(c_.plan, single_steps(c_.plan)), block_)) {
-    if (options.gpu_memory > 0) {
-      pager_ = place_experts(c_, weights, options.gpu_memory, static_cast<int>(most_rows_of_logits()));
-    }
+        budget_{options.gpu_memory, static_cast<int>(most_rows_of_logits(config)), 0},
+        c_(check_budget(device_, config, plan, weights, options.context, block_, budget_), config, plan, weights,
+           options.context, block_, budget_.bytes > 0),
+        memory_(std::make_shared<ActivationBuffers>(c_, share_buffers(c_.plan, single_steps(c_.plan)), block_)),
+        weights_(weights) {
+    if (budget_.bytes > 0) pager_ = place_experts(c_, weights_, budget_);
   }
 
   std::string_view name() const override { return "webgpu"; }
@@ -53,6 +54,7 @@ class GpuExecutor : public Executor {
     tapped_ = std::move(steps);
     tapped_program_.reset();
     tapped_decode_.reset();
+    if (budget_.tapped > 0) make_room(0);
   }
   std::string kernel_of(const Step& step) const override {
     const auto found = kernels_.find(step.name);
@@ -60,17 +62,15 @@ class GpuExecutor : public Executor {
   }
   DeviceCounters counters() const override {
     DeviceCounters counters{device_.submits(), device_.dispatches(), device_.allocated_bytes()};
-    if (pager_) {
-      counters.expert_hits = pager_->hits();
-      counters.expert_misses = pager_->misses();
-    }
+    counters.expert_hits = hits_before_ + (pager_ ? pager_->hits() : 0);
+    counters.expert_misses = misses_before_ + (pager_ ? pager_->misses() : 0);
     return counters;
   }
   size_t context_bytes() const override { return c_.cache_bytes(); }
 
   std::span<const float> forward(std::span<const int32_t> tokens, Logits want) override {
     check_tokens(c_.config, tokens, position_, c_.context);
-    const size_t most = want == Logits::kAll ? most_rows_of_logits() : static_cast<size_t>(block_);
+    const size_t most = want == Logits::kAll ? most_rows_of_logits(c_.config) : static_cast<size_t>(block_);
     logits_.clear();
     while (!tokens.empty()) {
       const std::span<const int32_t> block = tokens.first(std::min(most, tokens.size()));
@@ -84,6 +84,7 @@ class GpuExecutor : public Executor {
   std::vector<int32_t> decode(int32_t token, int count, const Sampling& sampling, uint64_t draw, bool more) override {
     count = std::min({count, kMostDecodeBatch, c_.context - position_});
     if (count < 1 || !DecodeProgram::possible(c_)) return {};
+    if (tap_ && budget_.bytes > 0) return {};  // what a block's taps take is in the budget
     if (tap_) return decode_tapped(token, count, sampling, draw);
     check_tokens(c_.config, std::span(&token, 1), position_, c_.context);
     prepare_decode(sampling);
@@ -170,8 +171,23 @@ class GpuExecutor : public Executor {
            a.repeat_penalty == b.repeat_penalty && a.seed == b.seed;
   }
 
-  size_t most_rows_of_logits() const {
-    const uint64_t row = static_cast<uint64_t>(c_.config.vocab) * sizeof(float);
+  // Places the experts anew beside what taps take.
+  void make_room(uint64_t tapped) {
+    programs_.clear();
+    tapped_program_.reset();
+    decode_.reset();
+    begun_.reset();
+    if (pager_) {
+      hits_before_ += pager_->hits();
+      misses_before_ += pager_->misses();
+    }
+    pager_.reset();
+    budget_.tapped = tapped;
+    pager_ = place_experts(c_, weights_, budget_);
+  }
+
+  size_t most_rows_of_logits(const ModelConfig& config) const {
+    const uint64_t row = static_cast<uint64_t>(config.vocab) * sizeof(float);
     return std::clamp<size_t>(kAllLogitsBytes / row, 1, static_cast<size_t>(block_));
   }
 
@@ -253,6 +269,11 @@ class GpuExecutor : public Executor {
   void run_tapped(int count, int logit_rows) {
     if (!tapped_program_ || tapped_program_->tokens() != count || tapped_program_->logit_rows() != logit_rows) {
       tapped_program_.reset();
+      if (budget_.bytes > 0) {
+        programs_.clear();
+        const uint64_t bytes = tapped_bytes(c_, tapped_, count, logit_rows);
+        if (bytes > budget_.tapped) make_room(bytes);
+      }
       tapped_program_ = std::make_unique<StepProgram>(c_, memory_, count, logit_rows, &tapped_);
       kernels_.clear();
       for (const StepPart& part : tapped_program_->parts()) add_kernels(part.recording, kernels_);
@@ -279,9 +300,12 @@ class GpuExecutor : public Executor {
 
   Device device_;
   const int block_;
+  GpuBudget budget_;  // of no bytes: no bound
   GpuContext c_;
   std::shared_ptr<ActivationBuffers> memory_;
-  std::unique_ptr<ExpertPager> pager_;                                    // none where all experts are on the GPU
+  const Weights& weights_;                        // read after the upload only where there is a budget
+  std::unique_ptr<ExpertPager> pager_;            // none where all experts are on the GPU
+  uint64_t hits_before_ = 0, misses_before_ = 0;  // of pagers before this one
   std::map<std::pair<int, int>, std::unique_ptr<StepProgram>> programs_;  // by tokens and logit rows
   std::unique_ptr<DecodeProgram> decode_;
   // The token after the last decode's, which the GPU has begun with.

@@ -83,7 +83,7 @@ GpuWeights::GpuWeights(Device& device, const ModelConfig& config, const Plan& pl
         gpu::head_weights(shape_of(*op, 1, 1), decoded_or_none(weights, layer + "q_norm"),
                           decoded_or_none(weights, layer + "k_norm"), decoded_or_none(weights, layer + "sinks")));
   }
-  if (tracing(Trace::kLoader)) {
+  if (tracing(Trace::kLoader) && !device.measuring()) {
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
     trace(Trace::kLoader, fmt::format("weights handed to the GPU: {:.0f} MiB in {:.0f} ms",
                                       static_cast<double>(device.allocated_bytes()) / (1 << 20), took.count()));

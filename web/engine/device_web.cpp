@@ -141,6 +141,8 @@ const std::string& Buffer::label() const { return state_->label; }
 const KernelSource& Kernel::source() const { return *state_->source; }
 const std::string& Kernel::variant() const { return state_->variant; }
 const AdapterInfo& Device::info() const { return state_->info; }
+void Device::measure(bool) {}  // for budgets, which the page has none of
+bool Device::measuring() const { return false; }
 uint64_t Device::allocated_bytes() const { return state_->allocated_bytes; }
 
 Device::Device(const DeviceOptions& options) : state_(std::make_shared<DeviceState>()) {

@@ -3,6 +3,10 @@
 
 namespace doppler::gpu {
 
-std::unique_ptr<ExpertPager> place_experts(GpuContext&, const Weights&, uint64_t, int) { return nullptr; }
+Device& check_budget(Device& device, const ModelConfig&, const Plan&, const Weights&, int, int, const GpuBudget&) {
+  return device;
+}
+uint64_t tapped_bytes(const GpuContext&, const TapSteps&, int, int) { return 0; }
+std::unique_ptr<ExpertPager> place_experts(GpuContext&, const Weights&, const GpuBudget&) { return nullptr; }
 
 }  // namespace doppler::gpu
