@@ -74,6 +74,8 @@ int32_t argmax(std::span<const float> logits) {
     const size_t rest = first_largest(logits, at, logits.size());
     if (logits[rest] > logits[best] || std::isnan(logits[best])) best = rest;
   }
+  // A block without a number hides −∞ in others; of nothing but NaN it is the last.
+  if (!logits.empty() && std::isnan(logits[best])) best = first_largest(logits, 0, logits.size());
   return static_cast<int32_t>(best);
 }
 
