@@ -78,6 +78,37 @@ fs::path install(const std::function<void(std::string_view)>& progress) {
   return folder;
 }
 
+// llama.cpp brings a library for each kind of CPU and takes the best that runs. Where DOPPLER_CPU holds this engine to
+// an instruction set, a copy with one library alone holds llama.cpp to the same.
+fs::path held_back(const fs::path& peers) {
+  const char* asked = std::getenv("DOPPLER_CPU");
+  const std::string name = asked ? asked : "";
+  const std::string kind = name == "portable" ? "x64" : name == "avx2" ? "haswell" : name == "avx512" ? "icelake" : "";
+  if (kind.empty()) return peers;
+  const fs::path folder = peers / ("only-" + kind), mark = folder / fmt::format("installed-{}", kVersion);
+  std::error_code ec;
+  if (fs::exists(mark, ec)) return folder;
+  fs::remove_all(folder, ec);
+  fs::create_directories(folder, ec);
+  fs::copy(peers / "node_modules", folder / "node_modules",
+           fs::copy_options::recursive | fs::copy_options::copy_symlinks, ec);
+  std::vector<fs::path> others;
+  bool found = false;
+  for (const fs::directory_entry& file : fs::recursive_directory_iterator(folder, ec)) {
+    const std::string stem = file.path().stem().string();
+    if (!stem.starts_with("libggml-cpu-")) continue;
+    found |= stem.ends_with(kind);
+    if (!stem.ends_with(kind)) others.push_back(file.path());
+  }
+  if (!found) {
+    fail({ErrorCode::kUnsupported, "llama.cpp has no library for this instruction set alone", folder.string(),
+          "libggml-cpu-" + kind, "", "Unset DOPPLER_CPU"});
+  }
+  for (const fs::path& file : others) fs::remove(file, ec);
+  write_file_whole(mark, "");
+  return folder;
+}
+
 // GGUF files made for the comparison; gone with it.
 struct Exports {
   explicit Exports(const fs::path& root) : folder(root / fmt::format("models-{}", ::getpid())) {
@@ -108,13 +139,14 @@ void run(Arguments& arguments) {
   if (workload.threads == 0) workload.threads = available_cores();
   const fs::path model = fs::absolute(arguments.model.empty() ? default_model() : fs::path(arguments.model));
   const bool gguf = is_gguf(model);
+  const fs::path here = held_back(peers);
   const Exports exports(peers);
   std::vector<PeerEngine> engines = {
       {"doppler", "", {program().string(), "bench", "peer-worker"}, fs::current_path(), model}};
   if (gguf) {
     workload.vocab = load_model(model).config.vocab;
     engines[0].types = "the same file";
-    engines.push_back({"llama.cpp", "", {"node", script.string()}, peers, model});
+    engines.push_back({"llama.cpp", "", {"node", script.string()}, here, model});
   } else {
     const RdrrReader reader = RdrrReader::open(model);
     workload.vocab = read_model_config(reader.manifest(), "manifest.json").vocab;
@@ -123,7 +155,7 @@ void run(Arguments& arguments) {
       progress(fmt::format("writing the model as GGUF {}", quant));
       const fs::path file = exports.folder / (quant + ".gguf");
       export_gguf(model, file, {.quant = quant == "same" ? "" : quant});
-      engines.push_back({"llama.cpp", quant, {"node", script.string()}, peers, file});
+      engines.push_back({"llama.cpp", quant, {"node", script.string()}, here, file});
     }
   }
   const std::vector<PeerFigures> figures = compare_peers(engines, workload, progress);
