@@ -24,12 +24,12 @@ inline __m256i sum_groups(__m512i p02, __m512i p13, __m512i p46, __m512i p57) {
   return _mm512_castsi512_si256(_mm512_permutexvar_epi32(order, d));
 }
 
-// sum += terms 0 … 7 of eight blocks in turn, blocks as lanes; block i's terms are at terms + i · pitch.
-inline __m256 add_eight_terms(__m256 sum, const float* terms, int pitch) {
+// The terms 0 … 7 of eight blocks added in turn, blocks as lanes.
+inline __m256 add_eight_terms(const float (*terms)[8]) {
   __m256 t[8];
 #pragma GCC unroll 2
   for (int i = 0; i < 8; i += 4) {
-    const auto row = [&](int j) { return _mm256_load_ps(terms + (i + j) * pitch); };
+    const auto row = [&](int j) { return _mm256_load_ps(terms[i + j]); };
     const __m256 a = _mm256_unpacklo_ps(row(0), row(1)), b = _mm256_unpackhi_ps(row(0), row(1));
     const __m256 c = _mm256_unpacklo_ps(row(2), row(3)), d = _mm256_unpackhi_ps(row(2), row(3));
     t[i] = _mm256_shuffle_ps(a, c, 0x44);
@@ -37,6 +37,7 @@ inline __m256 add_eight_terms(__m256 sum, const float* terms, int pitch) {
     t[i + 2] = _mm256_shuffle_ps(b, d, 0x44);
     t[i + 3] = _mm256_shuffle_ps(b, d, 0xee);
   }
+  __m256 sum = _mm256_setzero_ps();
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) sum = _mm256_add_ps(sum, _mm256_permute2f128_ps(t[i], t[4 + i], 0x20));
 #pragma GCC unroll 4
@@ -61,31 +62,22 @@ inline __m512 add_blocks(const float* sums, int blocks, int rows) {
   return total;
 }
 
-// out[r] = row r · x. Format(w, left) is made anew every four blocks, of which `left` are still to come, and
-// terms(w, j, a, to) writes the kTerms terms of the j-th of them.
+// out[r] = row r · x. Format::terms(block, x, columns, to) writes the eight terms of a block.
 template <class Format>
 inline void dot_by_blocks(const void* weights, size_t stride, int rows, const void* activations, int k, float* out) {
-  constexpr int kTerms = Format::kTerms;
   const auto* x = static_cast<const typename Format::X*>(activations);
   const uint8_t* w = static_cast<const uint8_t*>(weights);
   const int blocks = (k + kBlock - 1) / kBlock;
   const int most = kMostBlocks / blocks > kSumRows ? kSumRows : kMostBlocks / blocks > 0 ? kMostBlocks / blocks : 1;
   alignas(64) float sums[kMostBlocks + 32];
-  alignas(64) float terms[8][kTerms];
+  alignas(64) float terms[8][8];
   for (int r0 = 0; r0 < rows; r0 += most) {
-    const int n = rows - r0 < most ? rows - r0 : most, all = n * blocks;
-    const auto flush = [&](int first) {
-      __m256 sum = add_eight_terms(_mm256_setzero_ps(), terms[0], kTerms);
-      if constexpr (kTerms == 16) sum = add_eight_terms(sum, terms[0] + 8, kTerms);
-      _mm256_storeu_ps(sums + first, sum);
-    };
-    Format format(w, all);
+    const int n = rows - r0 < most ? rows - r0 : most;
+    const auto flush = [&](int first) { _mm256_storeu_ps(sums + first, add_eight_terms(terms)); };
     int i = 0;
     for (int r = 0; r < n; ++r, w += stride) {
       for (int b = 0; b < blocks; ++b, ++i) {
-        const uint8_t* block = w + static_cast<size_t>(b) * Format::kBytes;
-        if (i % 4 == 0 && i > 0) format = Format(block, all - i);
-        format.terms(block, i % 4, x + b, k - b * kBlock, terms[i % 8]);
+        Format::terms(w + static_cast<size_t>(b) * Format::kBytes, x + b, k - b * kBlock, terms[i % 8]);
         if (i % 8 == 7) flush(i - 7);
       }
     }

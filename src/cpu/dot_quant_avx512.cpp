@@ -22,17 +22,14 @@ inline void store_min_terms(__m256i sums, __m256 scale, __m256 min, const X* a, 
 template <class Unit>
 struct Units {
   using X = WideBlock;
-  static constexpr int kTerms = 8;
   static constexpr size_t kBytes = kBlock / 32 * Unit::kBytes;
-
-  Units(const uint8_t* /*w*/, int /*left*/) {}
 
   static __m512i wide_dot(__m512i unsigned_w, const WideBlock* a, int at) {
     const __m512i high = _mm512_slli_epi32(dot(unsigned_w, a->high + at), 7);
     return _mm512_dpbusd_epi32(high, unsigned_w, _mm512_load_si512(a->low + at));
   }
 
-  void terms(const uint8_t* w, int /*j*/, const WideBlock* a, int columns, float* to) const {
+  static void terms(const uint8_t* w, const WideBlock* a, int columns, float* to) {
     uint8_t rest[kBytes] = {};
     if (columns < kBlock) {  // what is left of a row, with zeros behind it
       __builtin_memcpy(rest, w, static_cast<size_t>((columns + 31) / 32) * Unit::kBytes);

@@ -3,6 +3,7 @@
 // in the order they lie; each vector of them meets all tokens while it is in a register.
 #include "cpu/formats_avx512.h"
 #include "cpu/strips_avx512.h"
+#include "cpu/tile_avx512.h"
 
 namespace doppler::cpu::avx512 {
 namespace {

@@ -1,29 +1,11 @@
 #if defined(__x86_64__)
-// Tiles of weights times many tokens. Six tokens and 32 rows at a time live in registers: an integer and a float
-// accumulator for each of the twelve vectors.
+// Tiles of Q4_K and Q6_K times many tokens.
 #include "cpu/formats_avx512.h"
 #include "cpu/strips_avx512.h"
-#include "cpu/tile_avx512.h"
+#include "cpu/tokens_avx512.h"
 
 namespace doppler::cpu::avx512 {
 namespace {
-
-constexpr int kTokens = 6;
-
-// `steps` times four columns of T tokens: dot[t][half] += tile · x.
-template <int T, int Steps>
-inline void products(const uint8_t (*w)[2][64], const int8_t* const* x, __m512i (*dot)[2]) {
-#pragma GCC unroll 8
-  for (int s = 0; s < Steps; ++s) {
-    const __m512i w0 = _mm512_load_si512(w[s][0]), w1 = _mm512_load_si512(w[s][1]);
-#pragma GCC unroll 6
-    for (int t = 0; t < T; ++t) {
-      const __m512i a = four(x[t] + 4 * s);
-      dot[t][0] = _mm512_dpbusd_epi32(dot[t][0], w0, a);
-      dot[t][1] = _mm512_dpbusd_epi32(dot[t][1], w1, a);
-    }
-  }
-}
 
 // The sums of T tokens and 32 rows, taken up where the tile before left them.
 template <int T>
@@ -94,26 +76,6 @@ void multiply_centred_tokens(const QuantTile* tile, int depth, const ActBlock* c
 inline void blocks_of(const void* const* x, size_t offset, int count, const ActBlock** out) {
   for (int t = 0; t < count; ++t) {
     out[t] = reinterpret_cast<const ActBlock*>(static_cast<const uint8_t*>(x[t]) + offset);
-  }
-}
-
-template <int T>
-struct Many {
-  static constexpr int value = T;
-};
-
-// Calls f(Many<T>, t) over the tokens in sixes, then over what is left.
-template <class Function>
-inline void by_tokens(int tokens, Function&& f) {
-  int t = 0;
-  for (; t + kTokens <= tokens; t += kTokens) f(Many<kTokens>{}, t);
-  switch (tokens - t) {
-    case 1: return f(Many<1>{}, t);
-    case 2: return f(Many<2>{}, t);
-    case 3: return f(Many<3>{}, t);
-    case 4: return f(Many<4>{}, t);
-    case 5: return f(Many<5>{}, t);
-    default: return;
   }
 }
 

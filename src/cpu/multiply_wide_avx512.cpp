@@ -1,19 +1,10 @@
 #if defined(__x86_64__)
-// Tiles of weights times many tokens. Six tokens and 32 rows at a time live in registers: an integer and a float
-// accumulator for each of the twelve vectors.
+// Tiles of Q8_0 and MXFP4 times many tokens of 15-bit activations.
 #include "cpu/formats_avx512.h"
-#include "cpu/tile_avx512.h"
+#include "cpu/tokens_avx512.h"
 
 namespace doppler::cpu::avx512 {
 namespace {
-
-constexpr int kTokens = 6;
-
-inline __m512i four(const int8_t* q) {
-  int32_t v;
-  __builtin_memcpy(&v, q, 4);
-  return _mm512_set1_epi32(v);
-}
 
 // The sums of one block of 256 columns; a whole block is added to c at once, as block_sums_avx512.h does for one token.
 template <int T>
@@ -37,21 +28,6 @@ struct Sums {
     clear();
   }
 };
-
-// `steps` times four columns of T tokens: dot[t][half] += tile · x.
-template <int T, int Steps>
-inline void products(const uint8_t (*w)[2][64], const int8_t* const* x, __m512i (*dot)[2]) {
-#pragma GCC unroll 8
-  for (int s = 0; s < Steps; ++s) {
-    const __m512i w0 = _mm512_load_si512(w[s][0]), w1 = _mm512_load_si512(w[s][1]);
-#pragma GCC unroll 6
-    for (int t = 0; t < T; ++t) {
-      const __m512i a = four(x[t] + 4 * s);
-      dot[t][0] = _mm512_dpbusd_epi32(dot[t][0], w0, a);
-      dot[t][1] = _mm512_dpbusd_epi32(dot[t][1], w1, a);
-    }
-  }
-}
 
 // The products of one group of 32 columns, whose quants lie at `at` of a token's block.
 template <int T>
@@ -90,26 +66,6 @@ void multiply_tokens(const QuantTile* tile, int depth, const void* const* x, siz
       sums.add(t, 1, _mm512_fnmadd_ps(m1, ds, _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot[t][1]), d), s1)));
     }
     if (g == kBlock / kGroup - 1 || group == depth / kGroup - 1) sums.flush(c, first && b == 0);
-  }
-}
-
-template <int T>
-struct Many {
-  static constexpr int value = T;
-};
-
-// Calls f(Many<T>, t) over the tokens in sixes, then over what is left.
-template <class Function>
-inline void by_tokens(int tokens, Function&& f) {
-  int t = 0;
-  for (; t + kTokens <= tokens; t += kTokens) f(Many<kTokens>{}, t);
-  switch (tokens - t) {
-    case 1: return f(Many<1>{}, t);
-    case 2: return f(Many<2>{}, t);
-    case 3: return f(Many<3>{}, t);
-    case 4: return f(Many<4>{}, t);
-    case 5: return f(Many<5>{}, t);
-    default: return;
   }
 }
 

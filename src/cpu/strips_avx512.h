@@ -97,12 +97,6 @@ inline __m512i q6_columns(const uint8_t* quants, int step) {
   return _mm512_ternarylogic_epi32(upper, _mm512_set1_epi8(0x30), q4_columns(quants, step), 0xea);
 }
 
-inline __m512i four(const int8_t* q) {
-  int32_t v;
-  __builtin_memcpy(&v, q, 4);
-  return _mm512_set1_epi32(v);
-}
-
 // One group's terms. `few` and `many` tokens take the same operations in the same order, so that both give the same
 // bits: sum + d_x · (scale · Σ q·x) − min · (d_x · Σ x).
 inline __m512 add_scaled(__m512 sum, __m512i dot, __m512 scale, float d) {

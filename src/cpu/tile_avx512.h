@@ -19,6 +19,13 @@ struct alignas(64) QuantTile {
 };
 static_assert(sizeof(QuantTile) <= kTileBytes);
 
+// Four activations in every lane.
+inline __m512i four(const int8_t* q) {
+  int32_t v;
+  __builtin_memcpy(&v, q, 4);
+  return _mm512_set1_epi32(v);
+}
+
 // 16 vectors of 16 dwords, transposed in place.
 inline void transpose16(__m512i* v) {
   __m512i t[16];
