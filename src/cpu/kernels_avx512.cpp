@@ -18,8 +18,12 @@ uint64_t stream(const void* data, size_t bytes) {
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) sum[i] = _mm512_add_epi64(sum[i], _mm512_loadu_si512(p + 64 * i));
   }
-  return static_cast<uint64_t>(
-      _mm512_reduce_add_epi64(_mm512_add_epi64(_mm512_add_epi64(sum[0], sum[1]), _mm512_add_epi64(sum[2], sum[3]))));
+  // Not the intrinsic that adds lanes: it adds signed numbers, which these may overflow.
+  alignas(64) uint64_t lanes[8];
+  _mm512_store_si512(lanes, _mm512_add_epi64(_mm512_add_epi64(sum[0], sum[1]), _mm512_add_epi64(sum[2], sum[3])));
+  uint64_t all = 0;
+  for (const uint64_t lane : lanes) all += lane;
+  return all;
 }
 
 constexpr Packing kPackQ4_K{strip_q4_k, pack_q4_k, few_q4_k, unpack_q4_k};
