@@ -75,6 +75,28 @@ std::string without_comments(const std::string& text) {
   return out;
 }
 
+// Without the spaces that WGSL does not need: a fifth of a text, which a page would have to fetch. Between operators
+// they stay, or two of them could become another one or a comment.
+std::string squeezed(const std::string& line) {
+  const auto part_of_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+  const auto part_of_operator = [](char c) { return std::string("+-*/%&|^!~<>=").find(c) != std::string::npos; };
+  std::string out;
+  for (size_t i = 0; i < line.size(); ++i) {
+    if (line[i] != ' ') {
+      out += line[i];
+      continue;
+    }
+    const size_t next = line.find_first_not_of(' ', i);
+    if (next == std::string::npos) break;
+    const char before = out.empty() ? '(' : out.back(), after = line[next];
+    if ((part_of_word(before) && part_of_word(after)) || (part_of_operator(before) && part_of_operator(after))) {
+      out += ' ';
+    }
+    i = next - 1;
+  }
+  return out;
+}
+
 struct Token {
   std::string text;
   int line;
@@ -217,7 +239,7 @@ Text parse(const fs::path& path, const std::string& shown) {
       out.directives += bare + "\n";
       out.body += "\n";
     } else {
-      out.body += bare + "\n";  // comments and indents stay at home; lines keep their numbers
+      out.body += squeezed(bare) + "\n";  // comments and indents stay at home; lines keep their numbers
     }
   }
 

@@ -26,8 +26,10 @@ struct Capabilities {
   uint32_t subgroup_min = 0, subgroup_max = 0;  // lanes, as the adapter says; 0 when unknown
   uint32_t subgroup_size = 0;                   // lanes, as seen on an open device; 0 without subgroups
   bool f16 = false;                             // shader-f16
-  bool subgroup_matrix = false;
-  bool int8_dot = false;  // dot4I8Packed and friends
+  bool subgroup_matrix = false;                 // chromium-experimental-subgroup-matrix
+  bool f16_matrices = false;   // of it: f16 · f16 + f32 in tiles of 16 × 16 × 16, as matmul_matrix.wgsl spells them
+  bool int8_dot = false;       // dot4I8Packed and friends
+  bool int8_emulated = false;  // …made of shifts and products (Metal), so that f16 is faster where there is much to do
   bool timestamps = false;
   bool software = false;  // the "GPU" is the CPU
 };

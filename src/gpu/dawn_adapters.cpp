@@ -150,6 +150,7 @@ AdapterInfo describe(WGPUAdapter adapter, WGPULimits* limits_out) {
   c.timestamps = has(WGPUFeatureName_TimestampQuery);
   c.int8_dot =
       api.InstanceHasWGSLLanguageFeature(dawn_instance(), WGPUWGSLLanguageFeatureName_Packed4x8IntegerDotProduct) != 0;
+  c.int8_emulated = info.backend == "Metal";
   c.software = raw.adapterType == WGPUAdapterType_CPU;
   api.SupportedFeaturesFreeMembers(features);
   api.AdapterInfoFreeMembers(raw);
@@ -357,7 +358,7 @@ Device::Device(const DeviceOptions& options) : state_(std::make_shared<DeviceSta
   Found chosen = found[static_cast<size_t>(index)];
   if (options.plain) {
     Capabilities& c = chosen.info.capabilities;
-    c.subgroups = c.f16 = c.subgroup_matrix = c.int8_dot = false;
+    c.subgroups = c.f16 = c.subgroup_matrix = c.f16_matrices = c.int8_dot = false;
   }
   state_->info = chosen.info;
   state_->device = open_device(chosen, options, state_->notes);

@@ -29,8 +29,10 @@ MatmulChoice choose_expert_matmul(const Capabilities& capabilities, const Expert
   product.rows = shape.rows * std::min<uint64_t>(shape.experts, shape.entries());
   product.cols = shape.cols;
   product.exact = shape.exact;
+  product.gathered = true;
   MatmulChoice choice = choose_matmul(capabilities, product);
-  std::erase_if(choice.variant.slots, [](const auto& slot) { return slot.first == "matmul_out"; });
+  std::erase_if(choice.variant.slots,
+                [](const auto& slot) { return slot.first == "matmul_out" || slot.first == "matmul_w"; });
   return choice;
 }
 

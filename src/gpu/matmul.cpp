@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "gpu/wgsl/matmul_f32.h"
 #include "gpu/wgsl/matmul_int8.h"
+#include "gpu/wgsl/matmul_matrix.h"
 #include "gpu/wgsl/matmul_sum.h"
 
 namespace doppler::gpu {
@@ -66,6 +67,29 @@ void dispatch_float(Recording& recording, const std::string& step, const MatmulC
                                       grid_of(choice, p));
 }
 
+void dispatch_matrix(Recording& recording, const std::string& step, const MatmulChoice& choice, const PartProduct& p) {
+  const uint32_t pieces = pieces_of(p.weight), steps = div_up(pieces, 2);
+  recording.dispatch<wgsl::MatmulMatrix>(step, choice.variant,
+                                         {.tokens = u32(p.x.tokens),
+                                          .rows = u32(p.rows().rows),
+                                          .pieces = pieces,
+                                          .stride = u32(p.weight.stride / 16),
+                                          .steps = steps,
+                                          .split_steps = div_up(steps, choice.splits),
+                                          .out_first = u32(p.out_first),
+                                          .out_stride = u32(p.out_stride),
+                                          .out_split = u32(p.out_split),
+                                          .bias = p.bias.buffer ? 1u : 0u,
+                                          .bias_first = u32(p.rows().first_row)},
+                                         {.x = p.x.halved.values,
+                                          .x_scales = p.x.halved.scales,
+                                          .w2 = p.rows().bound(p.weight.stride),
+                                          .w4 = p.rows().bound(p.weight.stride),
+                                          .bias = p.bias.buffer ? p.bias : p.x.halved.scales,
+                                          .out = p.out},
+                                         grid_of(choice, p));
+}
+
 void dispatch_int8(Recording& recording, const std::string& step, const MatmulChoice& choice, const PartProduct& p,
                    const WeightPart& up, const Glu& op) {
   const uint32_t pieces = pieces_of(p.weight), steps = div_up(pieces, 2);
@@ -94,8 +118,12 @@ void dispatch_int8(Recording& recording, const std::string& step, const MatmulCh
 }
 
 void check_input(const std::string& step, const MatmulChoice& choice, const MatmulInput& x) {
-  const bool ready = choice.kernel == MatmulKernel::kFloat ? static_cast<bool>(x.plain.buffer)
-                                                           : x.quantized.values.buffer && x.quantized.scales.buffer;
+  bool ready = false;
+  switch (choice.kernel) {
+    case MatmulKernel::kFloat: ready = static_cast<bool>(x.plain.buffer); break;
+    case MatmulKernel::kInt8: ready = x.quantized.values.buffer && x.quantized.scales.buffer; break;
+    case MatmulKernel::kMatrix: ready = x.halved.values.buffer && x.halved.scales.buffer; break;
+  }
   if (!ready || x.tokens == 0) {
     fail({ErrorCode::kInternal, "a matrix product without the input its kernel takes", step, "", choice.name(), ""});
   }
@@ -124,10 +152,10 @@ void record_matmul(Recording& recording, const std::string& step, const MatmulCh
     const uint64_t first = out.first + static_cast<uint64_t>(part.first_row);
     const PartProduct product = split ? PartProduct{weight, i, x, {}, scratch, 0, rows, x.tokens * rows}
                                       : PartProduct{weight, i, x, bias, out.buffer, first, stride, 0};
-    if (choice.kernel == MatmulKernel::kFloat) {
-      dispatch_float(recording, step, choice, product);
-    } else {
-      dispatch_int8(recording, step, choice, product, part, {});
+    switch (choice.kernel) {
+      case MatmulKernel::kFloat: dispatch_float(recording, step, choice, product); break;
+      case MatmulKernel::kInt8: dispatch_int8(recording, step, choice, product, part, {}); break;
+      case MatmulKernel::kMatrix: dispatch_matrix(recording, step, choice, product); break;
     }
     if (!split) continue;
     recording.dispatch<wgsl::MatmulSum>(

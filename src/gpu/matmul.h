@@ -1,10 +1,13 @@
 // out [tokens, rows] = x [tokens, cols] · Wᵀ (+ bias) for many tokens: the matrix product of prefill.
 //
-// Two kernels: kInt8 multiplies 8-bit activations (quantize_activations.h) with quantised weights by packed integer dot
-// products; kFloat keeps x in f32 and takes weights of any type, on any device. A matrix of few tiles may share its
-// columns among workgroups ("splits"); a second dispatch then adds the parts.
+// Three kernels: kMatrix multiplies f16 activations (halve_activations.h) with decoded weights by subgroup matrices;
+// kInt8 multiplies 8-bit activations (quantize_activations.h) with quantised weights by packed integer dot products;
+// kFloat keeps x in f32 and takes weights of any type, on any device; where f16 is precise enough for them, it holds
+// weights so. A matrix of few tiles may share its columns among workgroups ("splits"); a second dispatch then adds the
+// parts.
 #pragma once
 
+#include "gpu/halve_activations.h"
 #include "gpu/quantize_activations.h"
 #include "gpu/recording.h"
 #include "gpu/weight.h"
@@ -18,9 +21,10 @@ struct MatmulShape {
   bool exact = false;      // x stays in f32, whatever the device can do
   bool may_split = false;  // scratch memory is at hand
   bool glu = false;        // two matrices of `rows` rows, see record_matmul_glu()
+  bool gathered = false;   // tokens do not lie side by side: those that chose an expert
 };
 
-enum class MatmulKernel : uint8_t { kInt8, kFloat };
+enum class MatmulKernel : uint8_t { kMatrix, kInt8, kFloat };
 
 struct MatmulChoice {
   MatmulKernel kernel = MatmulKernel::kFloat;
@@ -44,12 +48,13 @@ std::vector<MatmulChoice> matmul_candidates(const Capabilities& capabilities, co
 // the scratch one after the other.
 uint64_t matmul_scratch_bytes(const MatmulChoice& choice, const Weight& weight, uint64_t tokens);
 
-// x of a product: the kernel takes `plain` (f32 [tokens, cols]) or `quantized`, as MatmulChoice::kernel says; the other
-// may be empty.
+// x of a product: the kernel takes `plain` (f32 [tokens, cols]), `quantized` or `halved`, as MatmulChoice::kernel says;
+// the others may be empty.
 struct MatmulInput {
   BoundBuffer plain;
   QuantizedActivations quantized;
   uint64_t tokens = 0;
+  HalvedActivations halved = {};
 };
 
 // Row r of token t goes to element first + t · stride + r of the buffer, so that several products may share one.

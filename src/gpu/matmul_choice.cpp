@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "gpu/matmul.h"
@@ -59,14 +60,49 @@ constexpr MatmulTile kOtherInt8Tiles[] = {
     {"r8t4", 8, 8, 1, true, false},
 };
 
+// Tiles of matmul_matrix.wgsl, and what they cost: microseconds of a workgroup alone on a processor of an H200, for a
+// step of 64 columns and besides; `together`: of each when several share a processor.
+struct MatrixTile {
+  const char* share;
+  uint32_t rows, tokens, threads;
+  double step, start, together;
+
+  constexpr uint32_t bytes() const { return (rows + tokens) * 144; }  // of workgroup memory
+};
+constexpr MatrixTile kMatrixTiles[] = {{"t64", 128, 128, 256, 1.09, 8.8, 1}, {"t32", 64, 64, 128, 0.65, 3.6, 0.66}};
+constexpr double kProcessors = 132;
+constexpr double kSumStart = 3, kSumBytes = 2e6;  // of matmul_sum.wgsl: microseconds; bytes a microsecond
+// Fewer leave most of a tile empty: with 32 they are a tenth faster than integers.
+constexpr uint64_t kLeastMatrixTokens = 32;
+
 bool is_quantized(DType dtype) {
   return dtype == DType::kQ4_K || dtype == DType::kQ6_K || dtype == DType::kQ8_0 || dtype == DType::kMXFP4;
 }
 
-MatmulKernel kernel_for(const Capabilities& capabilities, const MatmulShape& shape) {
-  return capabilities.int8_dot && is_quantized(shape.dtype) && !shape.exact ? MatmulKernel::kInt8
-                                                                            : MatmulKernel::kFloat;
+bool fits(const MatrixTile& tile, const Limits& limits) {
+  return tile.threads <= limits.invocations && tile.bytes() <= limits.workgroup_bytes;
 }
+
+// x becomes f16, and weights are rounded to f16: where 8 bits of x would do, that does, too.
+bool takes_matrices(const Capabilities& c, const MatmulShape& shape) {
+  const bool subgroups_of_32 = c.subgroup_size == 32 && c.subgroup_min == 32 && c.subgroup_max == 32;
+  return c.f16 && c.f16_matrices && subgroups_of_32 && fits(std::end(kMatrixTiles)[-1], c.limits) &&
+         takes_int8(shape.dtype) && !shape.exact && !shape.glu && !shape.gathered && shape.tokens >= kLeastMatrixTokens;
+}
+
+MatmulKernel kernel_for(const Capabilities& c, const MatmulShape& shape) {
+  if (takes_matrices(c, shape)) return MatmulKernel::kMatrix;
+  const bool integers = c.int8_dot && !(c.int8_emulated && c.f16 && takes_int8(shape.dtype));
+  return integers && is_quantized(shape.dtype) && !shape.exact ? MatmulKernel::kInt8 : MatmulKernel::kFloat;
+}
+
+// May the tile of kFloat hold weights as f16? Those that are f16 lose nothing, those of 4 and 6 bits nothing that
+// counts.
+bool may_hold_f16(const Capabilities& c, const MatmulShape& shape) {
+  return c.f16 && !shape.gathered && (shape.dtype == DType::kF16 || (takes_int8(shape.dtype) && !shape.exact));
+}
+// It halves what passes through workgroup memory, which GPUs with Metal have little of; an H200 gains nothing.
+bool holds_f16(const Capabilities& c, const MatmulShape& shape) { return c.int8_emulated && may_hold_f16(c, shape); }
 
 bool fits(MatmulKernel kernel, const MatmulTile& tile, const Limits& limits) {
   // A thread brings in at most two pieces of W a step (matmul_int8_tile.wgsl).
@@ -80,7 +116,18 @@ uint64_t workgroups(const MatmulShape& shape, const MatmulTile& tile) {
   return uint64_t{div_up(shape.rows, rows)} * div_up(shape.tokens, tile.tokens());
 }
 
-MatmulChoice make_choice(MatmulKernel kernel, const MatmulTile& tile, const MatmulShape& shape, uint64_t splits) {
+MatmulChoice make_choice(const MatrixTile& tile, const MatmulShape& shape, uint64_t splits) {
+  MatmulChoice choice;
+  choice.kernel = MatmulKernel::kMatrix;
+  choice.tile_rows = tile.rows;
+  choice.tile_tokens = tile.tokens;
+  choice.splits = static_cast<uint32_t>(splits);
+  choice.variant.slots = {{"weights", std::string(kernel_name(shape.dtype))}, {"matrix_share", tile.share}};
+  return choice;
+}
+
+MatmulChoice make_choice(MatmulKernel kernel, const MatmulTile& tile, const MatmulShape& shape, uint64_t splits,
+                         bool f16) {
   MatmulChoice choice;
   choice.kernel = kernel;
   choice.tile_rows = tile.rows() / (shape.glu ? 2 : 1);
@@ -96,7 +143,7 @@ MatmulChoice make_choice(MatmulKernel kernel, const MatmulTile& tile, const Matm
                                 {"prefetch", tile.prefetch ? 1 : 0},
                                 {"magic", tile.magic ? 1 : 0}};
   } else {
-    choice.variant.slots = {{"weights", type}, {"matmul_share", tile.share}};
+    choice.variant.slots = {{"weights", type}, {"matmul_share", tile.share}, {"matmul_w", f16 ? "f16" : "f32"}};
     choice.variant.constants = {
         {"row_lanes", tile.row_lanes}, {"token_lanes", tile.token_lanes}, {"vectors", shape.cols % 4 == 0 ? 1 : 0}};
   }
@@ -106,6 +153,33 @@ MatmulChoice make_choice(MatmulKernel kernel, const MatmulTile& tile, const Matm
 uint64_t most_splits(const MatmulShape& shape) {
   if (!shape.may_split || shape.glu) return 1;
   return std::clamp<uint64_t>(shape.cols / kLeastSplitCols, 1, kMostSplits);
+}
+
+double estimate(const MatrixTile& tile, const MatmulShape& shape, uint64_t splits) {
+  const double workgroups =
+      double{1} * div_up(shape.rows, tile.rows) * div_up(shape.tokens, tile.tokens) * static_cast<double>(splits);
+  const double turns = std::max(1.0, std::ceil(workgroups / kProcessors) * tile.together);
+  const double steps = div_up(div_up(shape.cols, 64), splits);
+  const double sum =
+      splits == 1
+          ? 0
+          : kSumStart + static_cast<double>(shape.rows * shape.tokens * (splits + 1) * sizeof(float)) / kSumBytes;
+  return turns * (steps * tile.step + tile.start) + sum;
+}
+
+MatmulChoice choose_matrix(const Capabilities& capabilities, const MatmulShape& shape) {
+  MatmulChoice best;
+  double least = 0;
+  for (const MatrixTile& tile : kMatrixTiles) {
+    if (!fits(tile, capabilities.limits)) continue;
+    for (uint64_t splits = 1; splits <= most_splits(shape); splits *= 2) {
+      const double cost = estimate(tile, shape, splits);
+      if (best.tile_rows != 0 && cost >= least) continue;
+      least = cost;
+      best = make_choice(tile, shape, splits);
+    }
+  }
+  return best;
 }
 
 void need_tokens(const MatmulShape& shape) {
@@ -118,8 +192,8 @@ void need_tokens(const MatmulShape& shape) {
 }  // namespace
 
 std::string MatmulChoice::name() const {
-  return fmt::format("{} {}x{} {} splits={}", kernel == MatmulKernel::kInt8 ? "int8" : "f32", tile_rows, tile_tokens,
-                     variant.name(), splits);
+  const char* name = kernel == MatmulKernel::kMatrix ? "matrix" : kernel == MatmulKernel::kInt8 ? "int8" : "f32";
+  return fmt::format("{} {}x{} {} splits={}", name, tile_rows, tile_tokens, variant.name(), splits);
 }
 
 uint32_t workgroup_bytes(MatmulKernel kernel, const MatmulTile& tile) {
@@ -135,6 +209,8 @@ bool gated_matmul_available(const Capabilities& capabilities, const MatmulShape&
 MatmulChoice choose_matmul(const Capabilities& capabilities, const MatmulShape& shape) {
   need_tokens(shape);
   const MatmulKernel kernel = kernel_for(capabilities, shape);
+  const bool f16 = holds_f16(capabilities, shape);
+  if (kernel == MatmulKernel::kMatrix) return choose_matrix(capabilities, shape);
   if (shape.glu && kernel != MatmulKernel::kInt8) {
     fail({ErrorCode::kInternal, "no gated matrix product for this type and device", "matmul", "",
           std::string(name_of(shape.dtype)), ""});
@@ -157,31 +233,41 @@ MatmulChoice choose_matmul(const Capabilities& capabilities, const MatmulShape& 
     for (const MatmulTile& tile : usable) {
       const uint64_t whole = workgroups(shape, tile);
       if (whole * splits >= kEnoughWorkgroups) {
-        return make_choice(kernel, tile, shape, std::min<uint64_t>(splits, div_up(kEnoughWorkgroups, whole)));
+        return make_choice(kernel, tile, shape, std::min<uint64_t>(splits, div_up(kEnoughWorkgroups, whole)), f16);
       }
     }
   }
-  return make_choice(kernel, usable.back(), shape, most_splits(shape));
+  return make_choice(kernel, usable.back(), shape, most_splits(shape), f16);
 }
 
 std::vector<MatmulChoice> matmul_candidates(const Capabilities& capabilities, const MatmulShape& shape) {
   need_tokens(shape);
-  const MatmulKernel kernel = kernel_for(capabilities, shape);
-  std::vector<MatmulTile> tiles;
-  if (kernel == MatmulKernel::kInt8) {
-    tiles.assign(std::begin(kInt8Tiles), std::end(kInt8Tiles));
-    tiles.insert(tiles.end(), std::begin(kOtherInt8Tiles), std::end(kOtherInt8Tiles));
-  } else {
-    tiles.assign(std::begin(kFloatTiles), std::end(kFloatTiles));
-  }
   std::vector<MatmulChoice> choices;
-  for (const MatmulTile& tile : tiles) {
-    if (!fits(kernel, tile, capabilities.limits)) continue;
-    for (uint64_t splits = 1; splits <= most_splits(shape); splits *= 2) {
-      const bool useful = splits == 1 || workgroups(shape, tile) * splits <= 3 * kEnoughWorkgroups;
-      if (useful) choices.push_back(make_choice(kernel, tile, shape, splits));
+  const auto add = [&](MatmulKernel kernel, std::span<const MatmulTile> tiles, bool f16) {
+    for (const MatmulTile& tile : tiles) {
+      if (!fits(kernel, tile, capabilities.limits)) continue;
+      for (uint64_t splits = 1; splits <= most_splits(shape); splits *= 2) {
+        const bool useful = splits == 1 || workgroups(shape, tile) * splits <= 3 * kEnoughWorkgroups;
+        if (useful) choices.push_back(make_choice(kernel, tile, shape, splits, f16));
+      }
+    }
+  };
+  if (takes_matrices(capabilities, shape)) {
+    for (const MatrixTile& tile : kMatrixTiles) {
+      if (!fits(tile, capabilities.limits)) continue;
+      for (uint64_t splits = 1; splits <= most_splits(shape); splits *= 2) {
+        choices.push_back(make_choice(tile, shape, splits));
+      }
     }
   }
+  const bool integers = capabilities.int8_dot && is_quantized(shape.dtype) && !shape.exact;
+  if (integers) {
+    add(MatmulKernel::kInt8, kInt8Tiles, false);
+    add(MatmulKernel::kInt8, kOtherInt8Tiles, false);
+  } else {
+    add(MatmulKernel::kFloat, kFloatTiles, false);
+  }
+  if (!shape.glu && may_hold_f16(capabilities, shape)) add(MatmulKernel::kFloat, kFloatTiles, true);
   return choices;
 }
 

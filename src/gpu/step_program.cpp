@@ -62,6 +62,11 @@ ActivationBuffers::ActivationBuffers(GpuContext& context, BufferPlan buffer_plan
     quantized.values = device.create_buffer("int8 values", quantized_values_bytes(n, widest));
     quantized.scales = device.create_buffer("int8 scales", quantized_scales_bytes(n, widest));
   }
+  if (device.capabilities().f16_matrices) {
+    const uint64_t n = static_cast<uint64_t>(tokens);
+    halved.values = device.create_buffer("f16 values", halved_values_bytes(n, widest));
+    halved.scales = device.create_buffer("f16 scales", halved_scales_bytes(n));
+  }
   if (scratch_bytes > 0) scratch = device.create_buffer("matmul scratch", scratch_bytes);
 }
 
@@ -78,6 +83,7 @@ StepProgram::StepProgram(GpuContext& context, std::shared_ptr<ActivationBuffers>
     if (step.logits_only && logit_rows_ < tokens_) take_last_row(step);
     std::visit([&](const auto& op) { record(op, step); }, step.op);
     if (step.output == quantized_value_) quantized_value_ = -1;
+    if (step.output == halved_value_) halved_value_ = -1;
     if (tapped && taps(*tapped, step)) tap(step);
   }
 }
@@ -168,11 +174,15 @@ void StepProgram::matmul(const Step& step, int tokens) {
     return record_matvec(recording(), step.name, variant, weight, x, bias, out);
   }
   const MatmulChoice choice = choose_matmul(c_.device.capabilities(), matmul_shape(weight, tokens));
-  MatmulInput input{x, memory_->quantized, static_cast<uint64_t>(tokens)};
+  MatmulInput input{x, memory_->quantized, static_cast<uint64_t>(tokens), memory_->halved};
+  const uint64_t cols = static_cast<uint64_t>(weight.cols);
   if (choice.kernel == MatmulKernel::kInt8 && quantized_value_ != step.inputs[0]) {
-    record_quantize_activations(recording(), step.name, x, input.tokens, static_cast<uint64_t>(weight.cols),
-                                input.quantized);
+    record_quantize_activations(recording(), step.name, x, input.tokens, cols, input.quantized);
     quantized_value_ = step.inputs[0];
+  }
+  if (choice.kernel == MatmulKernel::kMatrix && halved_value_ != step.inputs[0]) {
+    record_halve_activations(recording(), step.name, x, input.tokens, cols, input.halved);
+    halved_value_ = step.inputs[0];
   }
   record_matmul(recording(), step.name, choice, weight, input, bias, {out}, memory_->scratch);
 }

@@ -1,5 +1,5 @@
 // A block of tokens, step by step: what prefill runs, and what taps look into. One dispatch a step (a matrix product
-// may take two: its input is made int8 first where that is faster).
+// may take two: its input is made int8 or f16 first where that is faster).
 #pragma once
 
 #include <list>
@@ -19,6 +19,7 @@ struct ActivationBuffers {
   BufferPlan plan;
   std::vector<Buffer> buffers;     // by BufferPlan
   QuantizedActivations quantized;  // the input of a matrix product as int8; empty where the device has no int8 products
+  HalvedActivations halved;        // …as f16; empty where it has no subgroup matrices
   Buffer scratch;                  // of products that split their columns
   ExpertMemory experts;
 };
@@ -88,6 +89,7 @@ class StepProgram {
   int last_row_of_ = -1;                // the value whose last row was taken
   MappedRoute mapped_;
   int quantized_value_ = -1;    // the value that memory_->quantized holds
+  int halved_value_ = -1;       // …memory_->halved
   std::map<int, Buffer> taps_;  // by value
 };
 

@@ -80,9 +80,19 @@ TEST_F(Generator, EmbedsSnippetsAndLiftsDirectives) {
   const Generated g = run(std::string("// use: one\n// use: pick = a | b\nstruct Params { n: u32 }\n") + kBindings);
   ASSERT_EQ(g.status, 0) << g.errors;
   EXPECT_NE(g.source.find("R\"wgsl(enable subgroups;\n)wgsl\""), std::string::npos) << g.source;
-  EXPECT_NE(g.source.find("R\"wgsl(\nfn pick() {}\n"), std::string::npos) << g.source;
+  EXPECT_NE(g.source.find("R\"wgsl(\nfn pick(){}\noverride size:u32=1;\n"), std::string::npos) << g.source;
   EXPECT_NE(g.source.find("{\"size\", nullptr}"), std::string::npos);
   EXPECT_NE(g.source.find("{\"pick\", kPickChoices}"), std::string::npos);
+}
+
+TEST_F(Generator, LeavesOutSpacesButNotBetweenWordsOrOperators) {
+  const Generated g =
+      run(std::string("struct Params { n: u32 }\n") + kBindings +
+          "fn f(p: ptr<function, f32>) -> f32 {\n  let v: vec2<f32> = g(a, - -b) / *p;\n  return -1.0;\n}\n");
+  ASSERT_EQ(g.status, 0) << g.errors;
+  EXPECT_NE(g.source.find("fn f(p:ptr<function,f32>)->f32{\nlet v:vec2<f32> =g(a,- -b)/ *p;\nreturn-1.0;\n}\n"),
+            std::string::npos)
+      << g.source;
 }
 
 TEST_F(Generator, SaysWhatIsWrongAndWhere) {

@@ -13,6 +13,16 @@ Capabilities large_gpu() {
   return c;
 }
 
+// As the current Dawn sees an NVIDIA GPU when experimental features are allowed.
+Capabilities tensor_gpu() {
+  Capabilities c = large_gpu();
+  c.subgroups = c.f16 = c.subgroup_matrix = c.f16_matrices = true;
+  c.subgroup_min = c.subgroup_max = c.subgroup_size = 32;
+  return c;
+}
+
+bool holds_f16(const MatmulChoice& choice) { return choice.name().find("matmul_w=f16") != std::string::npos; }
+
 uint64_t workgroups(const MatmulShape& shape, const MatmulChoice& choice) {
   return uint64_t{div_up(shape.rows, choice.tile_rows)} * div_up(shape.tokens, choice.tile_tokens) * choice.splits;
 }
@@ -100,14 +110,110 @@ TEST(ChooseMatmul, WhatCannotBeIsAnErrorNotADefault) {
 }
 
 TEST(ChooseMatmul, TheChoiceIsAmongTheCandidates) {
-  const Capabilities capabilities = large_gpu();
   for (const MatmulShape& shape :
        {MatmulShape{DType::kQ4_K, 512, 6912, 1152}, {DType::kQ6_K, 512, 1152, 6912}, {DType::kF16, 512, 1152, 6912}}) {
-    const std::string chosen = choose_matmul(capabilities, shape).name();
-    bool found = false;
-    for (const MatmulChoice& choice : matmul_candidates(capabilities, shape)) found |= choice.name() == chosen;
-    EXPECT_TRUE(found) << chosen;
+    for (const Capabilities& capabilities : {large_gpu(), tensor_gpu()}) {
+      const std::string chosen = choose_matmul(capabilities, shape).name();
+      bool found = false;
+      for (const MatmulChoice& choice : matmul_candidates(capabilities, shape)) found |= choice.name() == chosen;
+      EXPECT_TRUE(found) << chosen;
+    }
   }
+}
+
+TEST(ChooseMatmul, TakesMatricesWhereTheDeviceHasThemAndF16IsPreciseEnough) {
+  const Capabilities tensor = tensor_gpu();
+  for (DType dtype : {DType::kQ4_K, DType::kQ6_K}) {
+    EXPECT_EQ(choose_matmul(tensor, {dtype, 512, 1152, 6912}).kernel, MatmulKernel::kMatrix);
+    EXPECT_EQ(choose_matmul(tensor, {dtype, 512, 1152, 6912, true}).kernel, MatmulKernel::kFloat);
+    EXPECT_EQ(choose_matmul(tensor, {dtype, 2, 1152, 6912}).kernel, MatmulKernel::kInt8);
+  }
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kMXFP4}) {
+    for (bool exact : {false, true}) {
+      EXPECT_NE(choose_matmul(tensor, {dtype, 512, 1152, 6912, exact}).kernel, MatmulKernel::kMatrix);
+    }
+  }
+}
+
+TEST(ChooseMatmul, TakesMatricesOnlyWithAllThatTheKernelCountsOn) {
+  const MatmulShape shape = {DType::kQ4_K, 512, 1152, 6912};
+  const auto without = [&](void (*take)(Capabilities&)) {
+    Capabilities c = tensor_gpu();
+    take(c);
+    return choose_matmul(c, shape).kernel;
+  };
+  EXPECT_EQ(without([](Capabilities&) {}), MatmulKernel::kMatrix);
+  EXPECT_EQ(without([](Capabilities& c) { c.f16 = false; }), MatmulKernel::kInt8);
+  EXPECT_EQ(without([](Capabilities& c) { c.f16_matrices = false; }), MatmulKernel::kInt8);
+  EXPECT_EQ(without([](Capabilities& c) { c.subgroup_size = 0; }), MatmulKernel::kInt8);
+  EXPECT_EQ(without([](Capabilities& c) { c.subgroup_min = 16; }), MatmulKernel::kInt8);
+  EXPECT_EQ(without([](Capabilities& c) { c.subgroup_max = 64; }), MatmulKernel::kInt8);
+  EXPECT_EQ(without([](Capabilities& c) { c.limits.workgroup_bytes = 16u << 10; }), MatmulKernel::kInt8);
+  MatmulShape experts = shape, gated = shape;
+  experts.gathered = gated.glu = true;
+  EXPECT_EQ(choose_matmul(tensor_gpu(), experts).kernel, MatmulKernel::kInt8);
+  EXPECT_EQ(choose_matmul(tensor_gpu(), gated).kernel, MatmulKernel::kInt8);
+}
+
+TEST(ChooseMatmul, MatricesStayWithinTheDevicesLimits) {
+  for (uint32_t bytes : {32u << 10, 48u << 10}) {
+    for (uint32_t invocations : {128u, 256u}) {
+      Capabilities c = tensor_gpu();
+      c.limits.workgroup_bytes = bytes;
+      c.limits.invocations = invocations;
+      for (uint64_t tokens : {64, 512, 4096}) {
+        const MatmulChoice choice = choose_matmul(c, {DType::kQ4_K, tokens, 6912, 1152, false, true});
+        ASSERT_EQ(choice.kernel, MatmulKernel::kMatrix);
+        EXPECT_LE((choice.tile_rows + choice.tile_tokens) * 144, bytes) << choice.name();
+        EXPECT_LE(choice.tile_rows * 2, invocations) << choice.name();
+      }
+    }
+  }
+}
+
+TEST(ChooseMatmul, MatricesOfFewTilesAreSplitOrTakeSmallerTiles) {
+  const Capabilities c = tensor_gpu();
+  EXPECT_EQ(choose_matmul(c, {DType::kQ4_K, 2048, 6912, 1152, false, true}).tile_rows, 128u);
+  EXPECT_EQ(choose_matmul(c, {DType::kQ4_K, 128, 6912, 1152, false, true}).tile_rows, 64u);
+  EXPECT_EQ(choose_matmul(c, {DType::kQ4_K, 512, 1152, 6912, false, false}).splits, 1u);
+  EXPECT_GT(choose_matmul(c, {DType::kQ4_K, 512, 1152, 6912, false, true}).splits, 1u);
+}
+
+TEST(ChooseMatmul, HoldsWeightsAsF16WhereNothingThatCountsIsLost) {
+  Capabilities c = minimal_capabilities();
+  c.int8_emulated = true;
+  EXPECT_FALSE(holds_f16(choose_matmul(c, {DType::kF16, 512, 1152, 6912, true})));
+  c.f16 = true;
+  EXPECT_TRUE(holds_f16(choose_matmul(c, {DType::kF16, 512, 1152, 6912, true})));
+  EXPECT_TRUE(holds_f16(choose_matmul(c, {DType::kQ4_K, 512, 1152, 6912, false})));
+  for (DType dtype : {DType::kQ4_K, DType::kQ6_K, DType::kQ8_0, DType::kBF16, DType::kF32, DType::kMXFP4}) {
+    EXPECT_FALSE(holds_f16(choose_matmul(c, {dtype, 512, 1152, 6912, true}))) << name_of(dtype);
+  }
+  c.int8_emulated = false;  // nothing is gained there
+  EXPECT_FALSE(holds_f16(choose_matmul(c, {DType::kF16, 512, 1152, 6912, true})));
+}
+
+TEST(ChooseMatmul, PrefersF16ToIntegerProductsThatAreEmulated) {
+  Capabilities c = large_gpu();
+  c.int8_emulated = true;
+  const MatmulShape shape = {DType::kQ4_K, 512, 1152, 6912};
+  EXPECT_EQ(choose_matmul(c, shape).kernel, MatmulKernel::kInt8);
+  c.f16 = true;
+  EXPECT_EQ(choose_matmul(c, shape).kernel, MatmulKernel::kFloat);
+  EXPECT_TRUE(holds_f16(choose_matmul(c, shape)));
+}
+
+TEST(ChooseMatmul, CandidatesHoldEveryKernelThatComputesTheShape) {
+  const MatmulShape shape = {DType::kQ4_K, 512, 1152, 6912, false, true};
+  int matrices = 0, integers = 0, halves = 0;
+  for (const MatmulChoice& choice : matmul_candidates(tensor_gpu(), shape)) {
+    matrices += choice.kernel == MatmulKernel::kMatrix;
+    integers += choice.kernel == MatmulKernel::kInt8;
+    halves += holds_f16(choice);
+  }
+  EXPECT_EQ(matrices, 6);  // two tiles in 1, 2 and 4 parts
+  EXPECT_GT(integers, 0);
+  EXPECT_GT(halves, 0);
 }
 
 }  // namespace

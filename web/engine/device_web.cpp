@@ -95,7 +95,9 @@ AdapterInfo read_info(const Json& json) {
   c.subgroup_max = static_cast<uint32_t>(int_or(json, "subgroupMax", 0, where));
   c.f16 = bool_or(json, "f16", false, where);
   c.subgroup_matrix = bool_or(json, "subgroupMatrix", false, where);
+  c.f16_matrices = bool_or(json, "f16Matrices", false, where);
   c.int8_dot = bool_or(json, "int8Dot", false, where);
+  c.int8_emulated = info.vendor == "apple";
   c.timestamps = bool_or(json, "timestamps", false, where);
   check_capabilities(c, info.name);
   return info;
@@ -150,7 +152,7 @@ Device::Device(const DeviceOptions& options) : state_(std::make_shared<DeviceSta
   host_gpu_take(json.data());
   state_->info = read_info(parse_json(json, "the page's WebGPU"));
   Capabilities& c = state_->info.capabilities;
-  if (options.plain) c.subgroups = c.f16 = c.subgroup_matrix = c.int8_dot = false;
+  if (options.plain) c.subgroups = c.f16 = c.subgroup_matrix = c.f16_matrices = c.int8_dot = false;
   if (c.subgroups) {
     c.subgroup_size = probe_subgroup_size(*this);
     c.subgroups = c.subgroup_size != 0;

@@ -14,7 +14,33 @@ const neededLimits = {
   maxStorageBuffersPerShaderStage: 8, maxComputeWorkgroupStorageSize: 16 << 10, maxComputeInvocationsPerWorkgroup: 256,
   maxComputeWorkgroupSizeX: 256, maxComputeWorkgroupsPerDimension: 65535,
 };
-const featureNames = ['timestamp-query', 'shader-f16', 'subgroups', 'chromium-experimental-subgroup-matrix'];
+const matrixFeature = 'chromium-experimental-subgroup-matrix';
+const featureNames = ['timestamp-query', 'shader-f16', 'subgroups', matrixFeature];
+
+// Can kernels/matmul_matrix.wgsl run? The adapter says which matrices there are; how WGSL spells them has changed and may
+// change again, so the compiler is asked, too.
+async function hasF16Matrices(adapter, device) {
+  const fits = (config) => config.componentType === 'f16' && config.resultComponentType === 'f32'
+    && config.M === 16 && config.N === 16 && config.K === 16;
+  if (!device.features.has(matrixFeature) || !device.features.has('shader-f16')) return false;
+  if (![...adapter.info?.subgroupMatrixConfigs ?? []].some(fits)) return false;
+  device.pushErrorScope('validation');
+  device.createShaderModule({
+    label: 'matrix probe',
+    code: `enable f16;
+enable chromium_experimental_subgroup_matrix;
+diagnostic(off, chromium.subgroup_matrix_uniformity);
+var<workgroup> tile: array<vec4<u32>, 64>;
+@compute @workgroup_size(32) fn main() {
+  let l = subgroupMatrixLoad<subgroup_matrix_left<f16, 16, 16>, row_major>(&tile, 0u, 2u);
+  let r = subgroupMatrixLoad<subgroup_matrix_right<f16, 16, 16>, col_major>(&tile, 0u, 2u);
+  var sum: subgroup_matrix_result<f32, 16, 16>;
+  sum = subgroupMatrixMultiplyAccumulate(l, r, sum);
+  subgroupMatrixStore<row_major>(&tile, 0u, sum, 4u);
+}`,
+  });
+  return await device.popErrorScope() === null;
+}
 
 const stagingBytes = 1 << 20;
 const commandWords = 6;
@@ -124,7 +150,8 @@ export class GpuHost {
       subgroupMin: about.subgroupMinSize ?? 0,
       subgroupMax: about.subgroupMaxSize ?? 0,
       f16: device.features.has('shader-f16'),
-      subgroupMatrix: device.features.has('chromium-experimental-subgroup-matrix'),
+      subgroupMatrix: device.features.has(matrixFeature),
+      f16Matrices: await hasF16Matrices(adapter, device),
       timestamps: device.features.has('timestamp-query'),
       int8Dot: this.gpu.wgslLanguageFeatures?.has('packed_4x8_integer_dot_product') ?? false,
     };

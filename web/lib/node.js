@@ -7,7 +7,11 @@ import {DopplerError} from './errors.js';
 import {Generation, Model} from './model.js';
 import {Service} from './service.js';
 
-async function dawn(options) {
+// Dawn hides what is not yet a standard, or not yet proven: subgroup matrices (tensor cores), and f16 on NVIDIA.
+const everything = ['enable-dawn-features=allow_unsafe_apis,vulkan_enable_f16_on_nvidia'];
+
+/** WebGPU of the package `webgpu`. `flags` are Dawn's own. */
+export async function openGpu(flags = everything) {
   let webgpu;
   try {
     webgpu = await import('webgpu');
@@ -15,7 +19,7 @@ async function dawn(options) {
     throw new DopplerError('device', 'the package webgpu is not installed. Install it: npm install webgpu');
   }
   Object.assign(globalThis, webgpu.globals);
-  return webgpu.create(options);
+  return webgpu.create(flags);
 }
 
 // A folder with a model, read in place.
@@ -74,11 +78,11 @@ class LocalLink {
 
 export const Doppler = {
   /**
-   * Loads the model in a folder. `dawn` are Dawn's own options, for example
-   * ['enable-dawn-features=allow_unsafe_apis'] for the experimental features.
+   * Loads the model in a folder. `dawn` are Dawn's own flags; by default they allow the features that make prefill fast
+   * (openGpu), [] leaves Dawn as it comes.
    */
-  async load(folder, {onProgress, signal, context, block, dawn: dawnOptions = []} = {}) {
-    const gpu = await dawn(dawnOptions);
+  async load(folder, {onProgress, signal, context, block, dawn} = {}) {
+    const gpu = await openGpu(dawn);
     const service = new Service({
       module: async () => WebAssembly.compile(await readFile(new URL('./doppler.wasm', import.meta.url))),
       gpu,

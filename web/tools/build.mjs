@@ -1,5 +1,6 @@
 // Builds the engine for WebAssembly and puts the site together:  npm run build   →  dist/, for any web server.
 //   --library   only the library (lib/*.wasm beside its JavaScript)
+//   --kernel-tests   only what tools/test_kernels.mjs runs
 //   --out DIR   somewhere else than dist
 import {spawnSync} from 'node:child_process';
 import {copyFileSync, cpSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync} from 'node:fs';
@@ -9,7 +10,7 @@ import {parseArgs} from 'node:util';
 
 const web = dirname(dirname(fileURLToPath(import.meta.url)));
 const root = dirname(web);
-const {values: options} = parseArgs({options: {library: {type: 'boolean'}, out: {type: 'string', default: join(web, 'dist')}}});
+const {values: options} = parseArgs({options: {library: {type: 'boolean'}, 'kernel-tests': {type: 'boolean'}, out: {type: 'string', default: join(web, 'dist')}}});
 const build = join(root, 'build', 'wasm');
 
 function run(command, ...args) {
@@ -21,6 +22,10 @@ function run(command, ...args) {
 
 if (!existsSync(join(build, 'build.ninja'))) {
   run('cmake', '-S', web, '-B', build, '-G', 'Ninja', `-DCMAKE_TOOLCHAIN_FILE=${join(web, 'toolchain.cmake')}`);
+}
+if (options['kernel-tests']) {
+  run('cmake', '--build', build, '--target', 'kernel_tests');
+  process.exit(0);
 }
 run('cmake', '--build', build);
 for (const name of ['doppler.wasm', 'sha256.wasm']) copyFileSync(join(build, name), join(web, 'lib', name));

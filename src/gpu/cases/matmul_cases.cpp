@@ -49,6 +49,13 @@ Uploaded record(Device& device, Recording& recording, const MatmulCase& c, const
                                 u.x.quantized);
     if (!quantize_too) device.submit(apart);
   }
+  if (u.choice.kernel == MatmulKernel::kMatrix) {
+    u.x.halved = {device.create_buffer("values", halved_values_bytes(s.tokens, s.cols)),
+                  device.create_buffer("scales", halved_scales_bytes(s.tokens))};
+    Recording apart(device, "halve");
+    record_halve_activations(quantize_too ? recording : apart, "halve", u.x.plain, s.tokens, s.cols, u.x.halved);
+    if (!quantize_too) device.submit(apart);
+  }
   const MatmulOutput out = {device.create_buffer("out", (c.first + s.tokens * (s.rows + c.gap)) * 4), s.rows + c.gap,
                             c.first};
   u.out = out.buffer.buffer;
@@ -69,25 +76,37 @@ Uploaded record(Device& device, Recording& recording, const MatmulCase& c, const
   return u;
 }
 
+// Of f16: half a unit in the last place, relative; and below what it has full precision for.
+constexpr double kHalf = 0x1p-11, kHalfLeast = 0x1p-25;
+
 // What one product should be, and how far off the kernel may be.
 struct Truth {
   double value = 0, bound = 0;
 };
 
-// x as the kernel sees it: 8 bits or f32.
+// x as the kernel sees it: 8 bits, f16 or f32.
 struct SeenX {
   std::vector<double> values, uncertainty;
+  double weight_rounding = 0;  // of each weight: relative, where it is held as f16
   // One for each sum over pieces and for the few operations on the way of a term into it: scales, mins, products.
   double roundings = 0;
 };
 
-SeenX see(const MatmulCase& c, MatmulKernel kernel, const std::vector<float>& x) {
+SeenX see(const MatmulCase& c, const MatmulChoice& choice, const std::vector<float>& x) {
   const double cols = static_cast<double>(c.shape.cols);
-  if (kernel == MatmulKernel::kInt8) {
+  if (choice.kernel == MatmulKernel::kInt8) {
     QuantizedX q = quantize_x(x, c.shape.tokens, c.shape.cols);
-    return {std::move(q.values), std::move(q.uncertainty), 2 * std::ceil(cols / 32) + 16};
+    return {std::move(q.values), std::move(q.uncertainty), 0, 2 * std::ceil(cols / 32) + 16};
   }
-  return {std::vector<double>(x.begin(), x.end()), std::vector<double>(x.size()), cols + 16};
+  SeenX seen = {std::vector<double>(x.begin(), x.end()), std::vector<double>(x.size()), 0, cols + 16};
+  if (choice.kernel == MatmulKernel::kMatrix) {
+    for (size_t i = 0; i < x.size(); ++i) seen.uncertainty[i] = std::abs(seen.values[i]) * kHalf;
+    seen.weight_rounding = kHalf;
+    seen.roundings *= 2;  // sums within a matrix may be cut rather than rounded
+  } else if (c.shape.dtype != DType::kF16 && choice.name().find("matmul_w=f16") != std::string::npos) {
+    seen.weight_rounding = kHalf;
+  }
+  return seen;
 }
 
 // One row of W: its weights, and the magnitudes that rounding errors are proportional to.
@@ -106,6 +125,7 @@ Truth truth_of(const RowOf& row, size_t token, const SeenX& x, double bias) {
     sum += w * v;
     magnitude += row.magnitudes[i] * std::abs(v);
     unsure += std::abs(w) * x.uncertainty[token * cols + i];
+    if (x.weight_rounding != 0) unsure += std::abs(v) * (std::abs(w) * x.weight_rounding + kHalfLeast);
   }
   return {sum, x.roundings * 0x1p-24 * magnitude + unsure};
 }
@@ -143,7 +163,7 @@ PreparedCase prepare_check(Device& device, const MatmulCase& c) {
   p.recording = std::make_unique<Recording>(device, "matmul");
   const Uploaded u = record(device, *p.recording, c, weights, x, bias, true);
   p.out = u.out;
-  const SeenX seen = see(c, u.choice.kernel, x);
+  const SeenX seen = see(c, u.choice, x);
   // Elements that belong to no product must stay zero.
   p.expected.assign(c.first + s.tokens * (s.rows + c.gap), 0);
   p.bound.assign(p.expected.size(), 0);
@@ -230,7 +250,7 @@ void append_matmul_cases(std::vector<KernelCase>& cases) {
   auto measure = [&](DType dtype, uint64_t tokens, uint64_t rows, uint64_t cols) {
     cases.push_back(measure_case_of({{dtype, tokens, rows, cols, false, true}}, ""));
   };
-  for (uint64_t tokens : {128, 512, 2048}) {
+  for (uint64_t tokens : {32, 128, 512, 2048}) {
     for (DType dtype : {DType::kQ4_K, DType::kQ6_K}) {
       measure(dtype, tokens, 6912, 1152);
       measure(dtype, tokens, 1152, 6912);

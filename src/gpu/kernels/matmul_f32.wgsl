@@ -1,5 +1,5 @@
 // out [tokens, rows] = x [tokens, cols] · Wᵀ (+ bias) for many tokens, from weights of any type with x in f32: where
-// integer dot products are missing, or 8 bits of x would not do.
+// integer dot products are missing, or 8 bits of x would not do. The tile may hold weights as f16.
 //
 // A workgroup owns a tile of rows × tokens and goes along the columns in pieces of 32, which it decodes into workgroup
 // memory once. A thread computes kThreadRows × kThreadTokens sums in registers.
@@ -8,6 +8,7 @@
 // use: mxfp4
 // use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k | mxfp4
 // use: matmul_share = r4t4 | r8t4 | r8t8
+// use: matmul_w = f32 | f16
 // use: matmul_f32_tile
 // use: matmul_tokens = all
 // use: matmul_out = plain

@@ -8,7 +8,7 @@ override tile_tokens: u32 = token_lanes * kThreadTokens;
 
 // [eight groups k of 4 columns][row or token]. Number n lies at n ^ k, so that threads that store several groups of one
 // token use different banks.
-var<workgroup> w_tile: array<vec4<f32>, tile_rows * 8u>;
+var<workgroup> w_tile: array<Held, tile_rows * 8u>;
 var<workgroup> x_tile: array<vec4<f32>, tile_tokens * 8u>;
 
 struct Place {
@@ -53,14 +53,14 @@ fn x_quad(token: u32, at: u32) -> vec4<f32> {
 fn store(place: Place, piece: u32) {
   for (var i = place.lane; i < tile_rows; i += threads) {
     let v = raw_values(load_raw(weight_row(place, i) * params.stride, piece, params.pieces), piece);
-    w_tile[i] = v.a;
-    w_tile[tile_rows + (i ^ 1u)] = v.b;
-    w_tile[2u * tile_rows + (i ^ 2u)] = v.c;
-    w_tile[3u * tile_rows + (i ^ 3u)] = v.d;
-    w_tile[4u * tile_rows + (i ^ 4u)] = v.e;
-    w_tile[5u * tile_rows + (i ^ 5u)] = v.f;
-    w_tile[6u * tile_rows + (i ^ 6u)] = v.g;
-    w_tile[7u * tile_rows + (i ^ 7u)] = v.h;
+    w_tile[i] = Held(v.a);
+    w_tile[tile_rows + (i ^ 1u)] = Held(v.b);
+    w_tile[2u * tile_rows + (i ^ 2u)] = Held(v.c);
+    w_tile[3u * tile_rows + (i ^ 3u)] = Held(v.d);
+    w_tile[4u * tile_rows + (i ^ 4u)] = Held(v.e);
+    w_tile[5u * tile_rows + (i ^ 5u)] = Held(v.f);
+    w_tile[6u * tile_rows + (i ^ 6u)] = Held(v.g);
+    w_tile[7u * tile_rows + (i ^ 7u)] = Held(v.h);
   }
   for (var i = place.lane; i < tile_tokens * 8u; i += threads) {
     let token = i / 8u;
@@ -71,7 +71,8 @@ fn store(place: Place, piece: u32) {
 
 fn load_rows(k: u32, row: u32) -> Rows {
   let at = k * tile_rows + (row ^ k);
-  return Rows(w_tile[at], w_tile[at + row_lanes], w_tile[at + 2u * row_lanes], w_tile[at + 3u * row_lanes]);
+  return Rows(vec4<f32>(w_tile[at]), vec4<f32>(w_tile[at + row_lanes]), vec4<f32>(w_tile[at + 2u * row_lanes]),
+              vec4<f32>(w_tile[at + 3u * row_lanes]));
 }
 fn load_token(k: u32, token: u32) -> Token {
   return Token(x_tile[k * tile_tokens + (token ^ k)]);

@@ -1,0 +1,2 @@
+// Four weights as the tile holds them.
+alias Held = vec4<f32>;
