@@ -21,9 +21,10 @@ const model = await Doppler.load(folder, {
 });
 const {name, f16, f16Matrices, int8Dot} = model.info.adapter;
 console.log(`${name}: f16 ${f16}, f16 matrices ${f16Matrices}, int8 products ${int8Dot}`);
+const prompt = Array.from({length: promptTokens}, (_, i) => (i * 7919 + 13) % model.info.vocab);
 const first = [], each = [];
 for (let run = -3; run < runs; ++run) {  // three to warm up
-  const {firstTokenMs, tokenMs} = await model.bench({promptTokens, tokens});
+  const {firstTokenMs, tokenMs} = await model.bench({ids: prompt, tokens});
   if (run < 0) continue;
   first.push(firstTokenMs);
   each.push(tokenMs.reduce((sum, ms) => sum + ms, 0) / tokenMs.length);
