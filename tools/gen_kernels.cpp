@@ -350,9 +350,9 @@ std::string header(const std::string& op, const Text& main) {
 void emit_text(std::ostringstream& c, const std::string& name, const Text& text) {
   c << "constexpr const char* k" << name << "Overrides[] = {";
   for (const std::string& o : text.overrides) c << "\"" << o << "\", ";
-  c << "nullptr};\nconstexpr SourceText k" << name << " = {\n    \"" << text.file << "\",\n    R\"wgsl("
-    << text.directives << ")wgsl\",\n    R\"wgsl(" << text.body << ")wgsl\",\n    std::span<const char* const>(k"
-    << name << "Overrides, " << text.overrides.size() << ")};\n\n";
+  c << "nullptr};\nconstexpr SourceText k" << name << " = {\n    R\"wgsl(" << text.directives
+    << ")wgsl\",\n    R\"wgsl(" << text.body << ")wgsl\",\n    std::span<const char* const>(k" << name << "Overrides, "
+    << text.overrides.size() << ")};\n\n";
 }
 
 std::string source(const std::string& op, const Text& main, const std::vector<Slot>& slots) {

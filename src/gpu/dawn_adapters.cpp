@@ -147,6 +147,7 @@ AdapterInfo describe(WGPUAdapter adapter, WGPULimits* limits_out) {
   c.subgroup_max = raw.subgroupMaxSize;
   c.f16 = has(WGPUFeatureName_ShaderF16);
   c.subgroup_matrix = has(WGPUFeatureName_ChromiumExperimentalSubgroupMatrix);
+  // f16_matrices stays false: the Dawn that webgpu_c.h describes spells them in an older way than matmul_matrix.wgsl.
   c.timestamps = has(WGPUFeatureName_TimestampQuery);
   c.int8_dot =
       api.InstanceHasWGSLLanguageFeature(dawn_instance(), WGPUWGSLLanguageFeatureName_Packed4x8IntegerDotProduct) != 0;

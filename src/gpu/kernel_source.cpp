@@ -14,12 +14,12 @@ namespace {
   fail({ErrorCode::kInternal, std::move(what), fmt::format("kernel {} [{}]", source.name, variant.name()), "", "", ""});
 }
 
-const SourceText& chosen(const KernelSource& source, const Variant& variant, const Slot& slot) {
-  if (slot.choices.size() == 1) return slot.choices[0].text;
+const SlotChoice& chosen(const KernelSource& source, const Variant& variant, const Slot& slot) {
+  if (slot.choices.size() == 1) return slot.choices[0];
   for (const auto& [name, choice] : variant.slots) {
     if (name != slot.name) continue;
     for (const SlotChoice& candidate : slot.choices) {
-      if (choice == candidate.name) return candidate.text;
+      if (choice == candidate.name) return candidate;
     }
     wrong_variant(source, variant, fmt::format("slot {} has no choice called '{}'", slot.name, choice));
   }
@@ -45,8 +45,15 @@ std::string ComposedSource::locate(int line) const {
 
 ComposedSource compose(const KernelSource& source, const Variant& variant) {
   std::vector<const SourceText*> texts;
-  for (const Slot& slot : source.slots) texts.push_back(&chosen(source, variant, slot));
+  std::vector<std::string> files;
+  for (const Slot& slot : source.slots) {
+    const SlotChoice& choice = chosen(source, variant, slot);
+    const std::string_view name = choice.name;
+    texts.push_back(&choice.text);
+    files.push_back(fmt::format("kernels/lib/{}{}{}.wgsl", slot.name, name.empty() ? "" : ".", name));
+  }
   texts.push_back(&source.main);
+  files.push_back(fmt::format("kernels/{}.wgsl", source.name));
   for (const auto& [name, choice] : variant.slots) {
     if (std::none_of(source.slots.begin(), source.slots.end(), [&](const Slot& s) { return name == s.name; })) {
       wrong_variant(source, variant, fmt::format("there is no slot {}", name));
@@ -62,9 +69,9 @@ ComposedSource compose(const KernelSource& source, const Variant& variant) {
   ComposedSource out;
   for (const SourceText* text : texts) out.text += text->directives;
   int line = 1 + static_cast<int>(std::count(out.text.begin(), out.text.end(), '\n'));
-  for (const SourceText* text : texts) {
-    out.parts.push_back({line, text->file});
-    const std::string_view body = text->body;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    out.parts.push_back({line, files[i]});
+    const std::string_view body = texts[i]->body;
     line += static_cast<int>(std::count(body.begin(), body.end(), '\n'));
     out.text += body;
   }

@@ -24,8 +24,8 @@ struct BindingInfo {
   uint64_t min_bytes;  // 0: not known from the declaration
 };
 
+// Of kernels/<kernel>.wgsl, or of kernels/lib/<slot>[.<choice>].wgsl.
 struct SourceText {
-  const char* file;                        // "kernels/norm.wgsl"
   const char* directives;                  // its enable, requires and diagnostic lines, which must stand first
   const char* body;                        // the rest, line for line, without comments (directives leave empty lines)
   std::span<const char* const> overrides;  // names of its override constants

@@ -69,11 +69,11 @@ TEST(ChooseMatvec, AnUnknownTypeIsAnErrorNotADefault) {
 
 TEST(Compose, RefusesVariantsThatDoNotFitTheKernel) {
   const KernelSource& norm = []() -> const KernelSource& {
-    static const SlotChoice choices[] = {{"a", {"lib/s.a.wgsl", "enable subgroups;\n", "\n\nfn a() {}\n", {}}},
-                                         {"b", {"lib/s.b.wgsl", "", "fn b() {}\n", {}}}};
+    static const SlotChoice choices[] = {{"a", {"enable subgroups;\n", "\n\nfn a() {}\n", {}}},
+                                         {"b", {"", "fn b() {}\n", {}}}};
     static const Slot slots[] = {{"s", choices}};
     static const char* const overrides[] = {"threads"};
-    static const KernelSource source = {"k", {"k.wgsl", "", "override threads: u32;\n", overrides}, slots, {}, 0};
+    static const KernelSource source = {"k", {"", "override threads: u32;\n", overrides}, slots, {}, 0};
     return source;
   }();
   EXPECT_EQ(error_of([&] { compose(norm, {}); }).code, ErrorCode::kInternal);
@@ -83,8 +83,8 @@ TEST(Compose, RefusesVariantsThatDoNotFitTheKernel) {
 
   const ComposedSource composed = compose(norm, {{{"s", "a"}}, {{"threads", 1}}});
   EXPECT_EQ(composed.text, "enable subgroups;\n\n\nfn a() {}\noverride threads: u32;\n");
-  EXPECT_EQ(composed.locate(4), "lib/s.a.wgsl:3");
-  EXPECT_EQ(composed.locate(5), "k.wgsl:1");
+  EXPECT_EQ(composed.locate(4), "kernels/lib/s.a.wgsl:3");
+  EXPECT_EQ(composed.locate(5), "kernels/k.wgsl:1");
 }
 
 // A large GPU: 32 lanes a subgroup, integer products.

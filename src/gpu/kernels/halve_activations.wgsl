@@ -2,9 +2,9 @@
 // largest |h| into [2^14, 2^15), so nothing overflows, and what is rounded to zero is below 2^-39 of the largest.
 // One workgroup a token.
 // use: index
+// use: x_quad
 
 override threads: u32 = 256;
-override vectors: bool = true;  // x may be read four at a time: its row length is a multiple of 4
 
 struct Params {
   tokens: u32,
@@ -21,24 +21,6 @@ const kLeast = 1e-30;  // tokens below it become zeros: their reciprocal could o
 const kTop = 14u << 23u;
 
 var<workgroup> peaks: array<f32, threads>;
-
-// Four elements of a token's row from element `at`, zero past the end of the row.
-fn x_quad(token: u32, at: u32) -> vec4<f32> {
-  if (vectors) {
-    if (at < params.cols) {
-      return x[(token * params.cols + at) / 4u];
-    }
-    return vec4<f32>(0.0);
-  }
-  var v = vec4<f32>(0.0);
-  for (var k = 0u; k < 4u; k++) {
-    if (at + k < params.cols) {
-      let i = token * params.cols + at + k;
-      v[k] = x[i / 4u][i % 4u];
-    }
-  }
-  return v;
-}
 
 @compute @workgroup_size(threads)
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,

@@ -9,6 +9,7 @@
 // use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k | mxfp4
 // use: matmul_share = r4t4 | r8t4 | r8t8
 // use: matmul_w = f32 | f16
+// use: x_quad
 // use: matmul_f32_tile
 // use: matmul_tokens = all
 // use: matmul_out = plain

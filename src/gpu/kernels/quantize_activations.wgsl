@@ -2,9 +2,9 @@
 // One thread a piece of one token; neighbouring threads have neighbouring tokens, so that stores lie side by side.
 requires packed_4x8_integer_dot_product;
 // use: index
+// use: x_quad
 
 override threads: u32 = 256;
-override vectors: bool = true;  // x may be read four at a time: its row length is a multiple of 4
 
 struct Params {
   tokens: u32,
@@ -18,24 +18,6 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> scales: array<vec2<f32>>;  // [pieces][tokens] of (scale, scale · Σ q)
 
 const kLeast = 1e-30;  // pieces below it become zeros: their reciprocal could overflow
-
-// Four elements of a token's row from element `at`, zero past the end of the row.
-fn x_quad(token: u32, at: u32) -> vec4<f32> {
-  if (vectors) {
-    if (at < params.cols) {
-      return x[(token * params.cols + at) / 4u];
-    }
-    return vec4<f32>(0.0);
-  }
-  var v = vec4<f32>(0.0);
-  for (var k = 0u; k < 4u; k++) {
-    if (at + k < params.cols) {
-      let i = token * params.cols + at + k;
-      v[k] = x[i / 4u][i % 4u];
-    }
-  }
-  return v;
-}
 
 fn pack(v: vec4<f32>, inverse: f32) -> u32 {
   return pack4xI8(vec4<i32>(round(v * inverse)));

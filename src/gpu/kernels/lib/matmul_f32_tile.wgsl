@@ -1,7 +1,6 @@
 // The tiles of one piece, 32 columns, in workgroup memory, and the way into them.
 override row_lanes: u32 = 16;    // threads along the rows, a multiple of 8
 override token_lanes: u32 = 16;  // threads along the tokens
-override vectors: bool = true;   // x may be read four at a time: its row length is a multiple of 4
 override threads: u32 = row_lanes * token_lanes;
 override tile_rows: u32 = row_lanes * kThreadRows;
 override tile_tokens: u32 = token_lanes * kThreadTokens;
@@ -29,24 +28,6 @@ struct Rows {
 }
 struct Token {
   v: vec4<f32>,
-}
-
-// Four elements of a token's row from element `at`, zero past the end of the row.
-fn x_quad(token: u32, at: u32) -> vec4<f32> {
-  if (vectors) {
-    if (at < params.cols) {
-      return x[(token * params.cols + at) / 4u];
-    }
-    return vec4<f32>(0.0);
-  }
-  var v = vec4<f32>(0.0);
-  for (var k = 0u; k < 4u; k++) {
-    if (at + k < params.cols) {
-      let i = token * params.cols + at + k;
-      v[k] = x[i / 4u][i % 4u];
-    }
-  }
-  return v;
 }
 
 // Rows and tokens past the end are read from the last one: their sums are not stored.
