@@ -138,11 +138,25 @@ uint64_t matmul_scratch_bytes(const MatmulChoice& choice, const Weight& weight, 
   return uint64_t{choice.splits} * tokens * static_cast<uint64_t>(rows) * sizeof(float);
 }
 
+uint64_t most_matmul_scratch_bytes(const Capabilities& capabilities, const MatmulShape& shape, const Weight& weight) {
+  uint64_t bytes = 0;
+  const auto ask = [&](uint64_t tokens, uint64_t most) {
+    MatmulShape fewer = shape;
+    fewer.tokens = tokens;
+    bytes = std::max(bytes, matmul_scratch_bytes(choose_matmul(capabilities, fewer), weight, most));
+  };
+  // Fewer tokens split further, within the same number of tiles: so it is enough to ask for the fewest. Tiles have a
+  // power of two of tokens, those of matrices 64 or twice as many.
+  for (uint64_t n = 2; n <= shape.tokens; n *= 2) ask(n, 2 * n);
+  for (uint64_t n = 65; n <= shape.tokens; n += 64) ask(n, n + 63);
+  return bytes;
+}
+
 void record_matmul(Recording& recording, const std::string& step, const MatmulChoice& choice, const Weight& weight,
                    const MatmulInput& x, const BoundBuffer& bias, const MatmulOutput& out, const BoundBuffer& scratch) {
   check_input(step, choice, x);
   const bool split = choice.splits > 1;
-  if (split && !scratch.buffer) {
+  if (split && (!scratch.buffer || scratch.buffer.size() < matmul_scratch_bytes(choice, weight, x.tokens))) {
     fail({ErrorCode::kInternal, "a matrix product in parts without scratch memory", step, "", choice.name(), ""});
   }
   const uint64_t stride = out.stride != 0 ? out.stride : static_cast<uint64_t>(weight.rows);

@@ -48,6 +48,9 @@ std::vector<MatmulChoice> matmul_candidates(const Capabilities& capabilities, co
 // the scratch one after the other.
 uint64_t matmul_scratch_bytes(const MatmulChoice& choice, const Weight& weight, uint64_t tokens);
 
+// …for any number of tokens from 2 to shape.tokens, as choose_matmul() chooses.
+uint64_t most_matmul_scratch_bytes(const Capabilities& capabilities, const MatmulShape& shape, const Weight& weight);
+
 // x of a product: the kernel takes `plain` (f32 [tokens, cols]), `quantized` or `halved`, as MatmulChoice::kernel says;
 // the others may be empty.
 struct MatmulInput {

@@ -51,11 +51,8 @@ ActivationBuffers::ActivationBuffers(GpuContext& context, BufferPlan buffer_plan
     if (!std::holds_alternative<MatMul>(step.op) || step.logits_only) continue;
     const Weight& weight = context.weights.matrix(step.weights[0].slot);
     widest = std::max(widest, static_cast<uint64_t>(weight.cols));
-    // Fewer tokens may split their columns further, so every power of two is asked.
-    for (int n = 2; n <= tokens; n *= 2) {
-      const MatmulChoice choice = choose_matmul(device.capabilities(), matmul_shape(weight, n));
-      scratch_bytes = std::max(scratch_bytes, matmul_scratch_bytes(choice, weight, static_cast<uint64_t>(2 * n)));
-    }
+    scratch_bytes =
+        std::max(scratch_bytes, most_matmul_scratch_bytes(device.capabilities(), matmul_shape(weight, tokens), weight));
   }
   if (device.capabilities().int8_dot) {
     const uint64_t n = static_cast<uint64_t>(tokens);

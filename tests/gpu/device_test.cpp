@@ -116,12 +116,11 @@ TEST(Device, WritesAndReadsOutsideABufferAreRefused) {
 
 TEST(Device, ShaderErrorsNameTheFileAndLineOfTheFault) {
   DOPPLER_NEED_DEVICE(device);
-  const SlotChoice choice = {"", {"kernels/lib/fine.wgsl", "", "fn fine() -> u32 {\n  return 1u;\n}\n", {}}};
+  const SlotChoice choice = {"", {"", "fn fine() -> u32 {\n  return 1u;\n}\n", {}}};
   const Slot slot = {"fine", {&choice, 1}};
   const BindingInfo binding = {"out", 0, BindingType::kStorage, 0};
   const KernelSource broken = {"broken",
-                               {"kernels/broken.wgsl",
-                                "",
+                               {"",
                                 "@group(0) @binding(0) var<storage, read_write> out: array<f32>;\n"
                                 "@compute @workgroup_size(1)\nfn main() {\n  out[0] = fine() + nonsense;\n}\n",
                                 {}},

@@ -216,5 +216,21 @@ TEST(ChooseMatmul, CandidatesHoldEveryKernelThatComputesTheShape) {
   EXPECT_GT(halves, 0);
 }
 
+TEST(ChooseMatmul, ScratchOfABlockIsEnoughForEveryShorterOne) {
+  for (const Capabilities& capabilities : {minimal_capabilities(), large_gpu(), tensor_gpu()}) {
+    for (const auto& [rows, cols] :
+         {std::pair<uint64_t, uint64_t>{1152, 6912}, {256, 1152}, {6912, 1152}, {640, 2048}}) {
+      MatmulShape shape = {DType::kQ4_K, 700, rows, cols, false, true};
+      Weight weight;
+      weight.parts.emplace_back().rows = static_cast<int64_t>(rows);
+      const uint64_t bytes = most_matmul_scratch_bytes(capabilities, shape, weight);
+      for (shape.tokens = 2; shape.tokens <= 700; ++shape.tokens) {
+        const MatmulChoice choice = choose_matmul(capabilities, shape);
+        ASSERT_LE(matmul_scratch_bytes(choice, weight, shape.tokens), bytes) << shape.tokens << " " << choice.name();
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace doppler::gpu

@@ -29,7 +29,8 @@ for (let run = -3; run < runs; ++run) {  // three to warm up
   first.push(firstTokenMs);
   each.push(tokenMs.reduce((sum, ms) => sum + ms, 0) / tokenMs.length);
 }
-const figures = (list, count) => `${(count / median(list) * 1000).toFixed(0)} tok/s (${(count / Math.max(...list) * 1000).toFixed(0)} to ${(count / Math.min(...list) * 1000).toFixed(0)})`;
+const rate = (count, ms) => (count / ms * 1000).toFixed(count / ms < 0.1 ? 1 : 0);
+const figures = (list, count) => `${rate(count, median(list))} tok/s (${rate(count, Math.max(...list))} to ${rate(count, Math.min(...list))})`;
 console.log(`prefill of ${promptTokens}, to the first token: ${figures(first, promptTokens)}`);
 console.log(`decode of ${tokens}: ${figures(each, 1)}`);
 await model.unload();
