@@ -1,4 +1,4 @@
-// Runs a Plan on the CPU's vector units, from the weights' own bytes. See DOPPLER_CPU in isa.h for the instruction set.
+// Runs a Plan on the CPU's vector units, from quantised weights. See DOPPLER_CPU in isa.h for the instruction set.
 #pragma once
 
 #include "model/executor.h"
