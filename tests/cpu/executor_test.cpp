@@ -289,6 +289,14 @@ TEST(CpuExecutor, BadOptionsAndTokensAreUsageErrors) {
   EXPECT_THROW(executor->forward({}, Logits::kLast), Failure);
 }
 
+TEST(CpuExecutor, WeightsThatStayWhereTheyLieGiveTheSameButForRounding) {
+  const RandomModel m(testing::odd_config(), DType::kQ4_K);
+  const auto tokens = m.tokens(40);
+  const auto packed = cpu_executor(m, {}), mapped = cpu_executor(m, {}, {.pack = false});
+  const auto expected = copied(packed->forward(tokens, Logits::kAll));
+  EXPECT_LE(error_of(mapped->forward(tokens, Logits::kAll), expected), 4e-2);
+}
+
 TEST(CpuExecutor, NothingIsAllocatedAfterTheFirstCalls) {
   const RandomModel m(testing::odd_config(), DType::kQ4_K);
   const auto executor = cpu_executor(m, {.block = 16});

@@ -17,6 +17,14 @@ TEST(Isa, NamesChoose) {
   for (const Kernels* kernels : available_kernels()) EXPECT_EQ(&choose_kernels(kernels->name), kernels);
 }
 
+// What remains where memory is too short for a copy of the weights.
+TEST(Isa, SomeKernelsReadWeightsWhereTheyLie) {
+  for (const Format& format : unpacked_kernels().formats) {
+    EXPECT_EQ(format.packing, nullptr);
+    EXPECT_NE(format.dot, nullptr);
+  }
+}
+
 TEST(Isa, UnknownNameIsAUsageErrorThatListsTheKnown) {
   try {
     choose_kernels("sse9");
