@@ -40,7 +40,7 @@ Linear make_linear(const Kernels& kernels, const Tensor& tensor) {
 
 Linear Linear::expert(int e) const {
   Linear m = *this;
-  m.data += static_cast<size_t>(e) * static_cast<size_t>(packed ? (rows + kStripRows - 1) / kStripRows : rows) * stride;
+  m.data += static_cast<size_t>(e) * strides(rows) * stride;
   if (bias) m.bias += static_cast<size_t>(e) * static_cast<size_t>(rows);
   return m;
 }
@@ -83,7 +83,7 @@ size_t decoded_floats(const Linear& matrix) {
 
 void multiply_rows(const Kernels& kernels, const Linear& m, int first, int count, const void* const* x, int tokens,
                    float* out, size_t pitch, const LinearScratch& scratch) {
-  const std::byte* rows = m.data + static_cast<size_t>(m.packed ? first / kStripRows : first) * m.stride;
+  const std::byte* rows = m.data + m.strides(first) * m.stride;
   if (m.packed) m.format->packing->few(rows, count, m.cols, x, tokens, out, pitch);
   for (int t = 0; t < tokens; ++t, out += pitch) {
     if (m.format && !m.packed) {
@@ -100,7 +100,7 @@ void multiply_rows(const Kernels& kernels, const Linear& m, int first, int count
 
 void multiply_tiles(const Kernels& kernels, const Linear& m, int first, int count, const void* const* x, int tokens,
                     float* c, const LinearScratch& scratch) {
-  const std::byte* rows = m.data + static_cast<size_t>(m.packed ? first / kStripRows : first) * m.stride;
+  const std::byte* rows = m.data + m.strides(first) * m.stride;
   size_t stride = m.stride;
   const Format* format = m.format;
   if (!format) {
@@ -120,7 +120,7 @@ void multiply_tiles(const Kernels& kernels, const Linear& m, int first, int coun
     const int depth = std::min(format->depth, cols - k0);
     const size_t offset = column_offset(format->input, k0);
     for (int r = 0; r < count; r += kTileRows) {
-      const std::byte* tile_rows = rows + static_cast<size_t>(m.packed ? r / kStripRows : r) * stride;
+      const std::byte* tile_rows = rows + m.strides(r) * stride;
       const int here = std::min(kTileRows, count - r);
       if (m.packed) {
         format->packing->unpack(tile_rows, here, m.cols, k0, depth, scratch.tile);

@@ -16,6 +16,10 @@ struct Linear {
   const float* bias = nullptr;     // [rows], or null
 
   Input input() const { return format ? format->input : Input::kF32; }
+  // Strides that `count` rows take: one each, or one for each strip of them.
+  size_t strides(int count) const {
+    return static_cast<size_t>(packed ? (count + kStripRows - 1) / kStripRows : count);
+  }
   // The matrix of one expert of a [experts, rows, cols] tensor.
   Linear expert(int e) const;
 };

@@ -127,55 +127,29 @@ inline void place(__m512i quants, __m512 scale, __m512 min, uint16_t (*to)[kStri
   _mm512_store_si512(to[1], pair(c2, c3));
 }
 
-// One or two strips; where there is only one, the other half of the tile holds it again.
-const uint8_t* strip_of(const void* strips, int rows, int half, size_t strip_bytes) {
-  return static_cast<const uint8_t*>(strips) + (half == 1 && rows > kStripRows ? strip_bytes : 0);
-}
-
 void unpack_q4(const void* strips, int rows, int cols, int k0, int depth, void* to) {
   auto* tile = static_cast<BFloatTile*>(to);
   for (int half = 0; half < 2; ++half) {
-    const uint8_t* p = strip_of(strips, rows, half, strip_q4_k(cols)) + Q4Strip::at(k0);
-    for (int first = 0; first < depth / kGroup; first += kBlockGroups) {
-      const int here = groups_here(depth / kGroup, first / kBlockGroups);
-      const Q4Strip at(here);
-      const __m512 d = row_numbers(p), dmin = row_numbers(p + 2 * kStripRows);
-      for (int g = 0; g < here; ++g) {
-        const int set = g / 4 * 4 * kStripRows, in_set = g % 4 * kStripRows;
-        const Q4Numbers numbers(p + Q4Strip::kLow + set, p + at.high + set / 2);
-        const __m512 scale = _mm512_mul_ps(d, Q4Numbers::floats(numbers.scale + in_set));
-        const __m512 min = _mm512_mul_ps(dmin, Q4Numbers::floats(numbers.min + in_set));
-        const uint8_t* quants = p + at.quants + static_cast<size_t>(g) * kQ4GroupBytes;
+    const uint8_t* strip = strip_of(strips, rows, half, strip_q4_k(cols)) + Q4Strip::at(k0);
+    each_q4_group(strip, depth / kGroup, [&](int g, __m512 scale, __m512 min, const uint8_t* quants) {
 #pragma GCC unroll 8
-        for (int s = 0; s < 8; ++s) place(q4_columns(quants, s), scale, min, tile->w[first + g][half] + 2 * s);
-      }
-      p += at.end;
-    }
+      for (int s = 0; s < 8; ++s) place(q4_columns(quants, s), scale, min, tile->w[g][half] + 2 * s);
+    });
   }
 }
 
 void unpack_q6(const void* strips, int rows, int cols, int k0, int depth, void* to) {
   auto* tile = static_cast<BFloatTile*>(to);
+  const __m512 zero_point = _mm512_set1_ps(32);
   for (int half = 0; half < 2; ++half) {
-    const uint8_t* p = strip_of(strips, rows, half, strip_q6_k(cols)) + Q6Strip::at(k0);
-    const uint8_t* numbers = p;
-    for (int first = 0; first < depth / kGroup; first += kBlockGroups) {
-      const int block = first / kBlockGroups, here = groups_here(depth / kGroup, block);
-      const Q6Strip at(here, block);
-      if (block % 2 == 0) numbers = p;
-      const __m512 d = row_numbers(numbers + block % 2 * 2 * kStripRows);
-      for (int g = 0; g < here; ++g) {
-        const uint8_t* quants = p + at.quants + static_cast<size_t>(g) * kQ6GroupBytes;
-        const uint8_t* scales = p + at.scales + g * 2 * kStripRows;
+    const uint8_t* strip = strip_of(strips, rows, half, strip_q6_k(cols)) + Q6Strip::at(k0);
+    each_q6_group(strip, depth / kGroup, [&](int g, __m512 first, __m512 second, const uint8_t* quants) {
 #pragma GCC unroll 8
-        for (int s = 0; s < 8; ++s) {
-          const __m512 scale = _mm512_mul_ps(d, q6_numbers(scales + s / 4 * kStripRows));
-          const __m512 zero = _mm512_mul_ps(scale, _mm512_set1_ps(32));
-          place(q6_columns(quants, s), scale, zero, tile->w[first + g][half] + 2 * s);
-        }
+      for (int s = 0; s < 8; ++s) {
+        const __m512 scale = s < 4 ? first : second;
+        place(q6_columns(quants, s), scale, _mm512_mul_ps(scale, zero_point), tile->w[g][half] + 2 * s);
       }
-      p += at.end;
-    }
+    });
   }
 }
 

@@ -97,6 +97,47 @@ inline __m512i q6_columns(const uint8_t* quants, int step) {
   return _mm512_ternarylogic_epi32(upper, _mm512_set1_epi8(0x30), q4_columns(quants, step), 0xea);
 }
 
+// Walks a strip's first `groups` groups, from the first byte of a block on (for Q6_K of an even one), for who makes
+// tiles of them: f(group, scale, min, quants).
+template <class Function>
+inline void each_q4_group(const uint8_t* p, int groups, Function&& f) {
+  for (int b = 0; b * kBlockGroups < groups; ++b) {
+    const int here = groups_here(groups, b);
+    const Q4Strip at(here);
+    const __m512 d = row_numbers(p), dmin = row_numbers(p + 2 * kStripRows);
+    for (int g = 0; g < here; ++g) {
+      const int set = g / 4 * 4 * kStripRows, in_set = g % 4 * kStripRows;
+      const Q4Numbers numbers(p + Q4Strip::kLow + set, p + at.high + set / 2);
+      f(b * kBlockGroups + g, _mm512_mul_ps(d, Q4Numbers::floats(numbers.scale + in_set)),
+        _mm512_mul_ps(dmin, Q4Numbers::floats(numbers.min + in_set)),
+        p + at.quants + static_cast<size_t>(g) * kQ4GroupBytes);
+    }
+    p += at.end;
+  }
+}
+// f(group, scale of its first sixteen columns, of the others, quants)
+template <class Function>
+inline void each_q6_group(const uint8_t* p, int groups, Function&& f) {
+  const uint8_t* numbers = p;
+  for (int b = 0; b * kBlockGroups < groups; ++b) {
+    const int here = groups_here(groups, b);
+    const Q6Strip at(here, b);
+    if (b % 2 == 0) numbers = p;
+    const __m512 d = row_numbers(numbers + b % 2 * 2 * kStripRows);
+    for (int g = 0; g < here; ++g) {
+      const uint8_t* scales = p + at.scales + g * 2 * kStripRows;
+      f(b * kBlockGroups + g, _mm512_mul_ps(d, q6_numbers(scales)), _mm512_mul_ps(d, q6_numbers(scales + kStripRows)),
+        p + at.quants + static_cast<size_t>(g) * kQ6GroupBytes);
+    }
+    p += at.end;
+  }
+}
+
+// The strip of one half of a tile of `rows` rows; where there is only one strip, both halves hold it.
+inline const uint8_t* strip_of(const void* strips, int rows, int half, size_t strip_bytes) {
+  return static_cast<const uint8_t*>(strips) + (half == 1 && rows > kStripRows ? strip_bytes : 0);
+}
+
 // One group's terms. `few` and `many` tokens take the same operations in the same order, so that both give the same
 // bits: sum + d_x · (scale · Σ q·x) − min · (d_x · Σ x).
 inline __m512 add_scaled(__m512 sum, __m512i dot, __m512 scale, float d) {
