@@ -9,4 +9,5 @@ if(DOPPLER_NODE AND EXISTS ${CMAKE_SOURCE_DIR}/web/dist/lib/doppler.wasm AND TAR
     add_test(NAME web.${name} COMMAND ${DOPPLER_NODE} --test ${test})
     set_tests_properties(web.${name} PROPERTIES TIMEOUT 900 ENVIRONMENT "DOPPLER_BUILD=${CMAKE_BINARY_DIR}")
   endforeach()
+  set_tests_properties(web.recording PROPERTIES RUN_SERIAL ON)  # it times things
 endif()
