@@ -87,7 +87,7 @@ class CpuExecutor : public Executor {
     if (!std::holds_alternative<MatMul>(step.op) && !std::holds_alternative<ExpertMatMul>(step.op)) return text;
     const Tensor& weight = weights_.at(step.weights[0].slot);
     const Input input = make_linear(*state_.kernels, weight).input();
-    static constexpr const char* kInputs[] = {"float", "8-bit", "15-bit", "8-bit or bfloat16"};
+    static constexpr const char* kInputs[] = {"float", "8-bit", "15-bit", "8-bit", "8-bit or bfloat16"};
     return fmt::format("{}, {} weights, {} activations", text, name_of(weight.dtype),
                        kInputs[static_cast<size_t>(input)]);
   }
@@ -176,7 +176,7 @@ class CpuExecutor : public Executor {
     const Scratch& scratch = scratch_[static_cast<size_t>(thread)];
     for (size_t n = first_node_; n < last_node_; ++n) {
       const Node& node = program_.nodes[n];
-      if (state_.rows(node.logit_rows) == 0) continue;
+      if (state_.rows(node.logit_rows) == 0 || skipped(state_, node)) continue;
       run_node(state_, node, Work(&counters_[n * static_cast<size_t>(count)], thread, count), scratch);
       if (n + 1 < last_node_) pool_.barrier();
     }

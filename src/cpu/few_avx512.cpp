@@ -33,6 +33,12 @@ inline void products(Columns&& columns, int first, const int8_t* const* x, __m51
   if (T == 1) dot[0] = _mm512_add_epi32(dot[0], other);
 }
 
+// One group's terms: sum + d_x · (scale · Σ q·x) − min · (d_x · Σ x).
+inline __m512 add_scaled(__m512 sum, __m512i dot, __m512 scale, float d) {
+  return _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot), scale), _mm512_set1_ps(d), sum);
+}
+inline __m512 take_min(__m512 sum, __m512 min, float ds) { return _mm512_fnmadd_ps(min, _mm512_set1_ps(ds), sum); }
+
 // Both functions add one strip's rows times T tokens to sums[T] and return the next strip.
 template <int T>
 const uint8_t* q4_strip(const uint8_t* p, int groups, const ActBlock* const* x, __m512* sums) {

@@ -28,12 +28,9 @@ void unpack_mxfp4(const void* weights, size_t stride, int rows, int k, int k0, i
 void multiply_f32(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c, bool first);
 void multiply_f16(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c, bool first);
 void multiply_bf16(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c, bool first);
-// Weights of a group of 32 are scale · q − min.
-void multiply_min(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c, bool first);
-// The same with activations of 15 bits.
+// ByteTile times ByteBlock.
+void multiply_bytes(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c, bool first);
+// QuantTile times WideBlock.
 void multiply_wide(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c, bool first);
-// Weights of a group of 16 are scale · (q − 32).
-void multiply_centred(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c,
-                      bool first);
 
 }  // namespace doppler::cpu::avx512

@@ -3,7 +3,8 @@
 //
 //   fuse_glu           matmul, matmul, glu         one node: both rows, then their product; gate and up never stored
 //   fuse_softcap       matmul, softcap             the cap on the rows just computed
-//   fuse_quantize      matmul, quantize            int8 straight from the rows just computed
+//   fuse_quantize      matmul, quantize            int8 straight from the rows just computed, group by group; where a
+//                                                  scale is many groups', at once when the row is whole
 //   fuse_shared_input  matmul, matmul, …           one list of work for q, k and v
 //   fuse_rows          row op, row op, …           norm, add, norm, rope, quantize back to back on each row
 #include <algorithm>
@@ -91,9 +92,22 @@ void fuse_quantize(Program& program) {
     const Op& op = quantize.ops[0];
     if (op.in[0] != part.out || op.segments != 1 || quantize.logit_rows != matmul.logit_rows) continue;
     if (part.out_quantised >= 0) continue;
+    const bool settle = !by_groups(op.input, true), only_reader = readers(program, part.out) == 1;
+    if (settle && !only_reader) continue;
     part.out_quantised = op.out;
     part.quantised_as = op.input;
-    if (readers(program, part.out) == 1) part.out = -1;
+    if (settle) {
+      // Many tokens' rows stay floats, in the same place, until all of a row is there.
+      const size_t floats = program.slots[static_cast<size_t>(part.out)].row_bytes;
+      size_t& bytes = program.slots[static_cast<size_t>(op.out)].row_bytes;
+      bytes = std::max(bytes, round_up(floats, kLine));
+      part.out = -1;
+      Node& after = program.nodes[i + 1];
+      after.ops[0].in[0] = after.ops[0].out;
+      after.settles = after.apart = true;
+      continue;
+    }
+    if (only_reader) part.out = -1;
     absorb(program, i, i + 1);
   }
 }

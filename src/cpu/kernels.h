@@ -28,9 +28,18 @@ struct alignas(64) WideBlock {
   float ds[kBlock / kGroup];
 };
 
-// What a format's products read: float[k], ActBlock[], WideBlock[]; or ActBlock[] when tokens are few and bfloat16[k],
-// filled up to whole groups, when they are many.
-enum class Input : uint8_t { kF32, kInt8, kInt15, kInt8OrBF16 };
+// 256 activations with one scale for all: x[i] ≈ d · q[i].
+struct alignas(64) ByteBlock {
+  int8_t q[kBlock];
+  float d;
+  int32_t zero;  // −128 · Σq: what the zero point of weights in bytes adds
+};
+
+// What a format's products read: float[k], ActBlock[], WideBlock[]; or ActBlock[] when tokens are few and, when they
+// are many, ByteBlock[] or bfloat16[k], filled up to whole groups.
+enum class Input : uint8_t { kF32, kInt8, kInt15, kInt8OrBytes, kInt8OrBF16 };
+// Do few and many tokens see the same numbers? Then they give the same bits.
+constexpr bool same_for_any_number(Input input) { return input < Input::kInt8OrBytes; }
 
 // out[r] = row r · x for rows of k weights, `stride` bytes apart. x is as the format needs it.
 using DotFn = void (*)(const void* weights, size_t stride, int rows, const void* x, int k, float* out);
@@ -154,7 +163,10 @@ struct Kernels {
   void (*quantize_group)(const float* x, int n, ActBlock* block, int g);
   void (*quantize_wide_group)(const float* x, int n, WideBlock* block, int g);
 
-  // x [n] as bfloat16, with zeros up to a multiple of kGroup. Only where a format reads it.
+  // x [n] to blocks with one scale; the tail of the last is zeroed. `out` may lie where x begins. Only where a format
+  // reads it, as the next.
+  void (*quantize_bytes)(const float* x, int n, ByteBlock* out) = nullptr;
+  // x [n] as bfloat16, with zeros up to a multiple of kGroup.
   void (*to_bf16)(const float* x, int n, uint16_t* out) = nullptr;
 
   // Rounds x to whole numbers up to ±32767 times the scale it returns (NaN, with zeros, if an x is not finite).

@@ -26,6 +26,32 @@ uint64_t stream(const void* data, size_t bytes) {
   return all;
 }
 
+// Sixteen vectors of a block at once: the block may be written over them.
+void quantize_bytes(const float* x, int n, ByteBlock* out) {
+  for (int start = 0; start < n; start += kBlock, ++out) {
+    __m512 v[kBlock / 16];
+    __m512i most = _mm512_setzero_si512();
+#pragma GCC unroll 16
+    for (int i = 0; i < kBlock / 16; ++i) {
+      const int left = n - start - 16 * i;
+      v[i] = load_n(x + start + (left > 0 ? 16 * i : 0), left < 0 ? 0 : left < 16 ? left : 16);
+      // Magnitudes order like their bits, NaN highest.
+      most = _mm512_max_epi32(most, _mm512_and_epi32(_mm512_castps_si512(v[i]), _mm512_set1_epi32(0x7fffffff)));
+    }
+    const float highest = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(_mm512_reduce_max_epi32(most))));
+    const Scale scale(highest);
+    __m512i sum = _mm512_setzero_si512();
+#pragma GCC unroll 16
+    for (int i = 0; i < kBlock / 16; ++i) {
+      const __m512i q = scale.usable ? _mm512_cvtps_epi32(mul(v[i], set1(127.0f / highest))) : _mm512_setzero_si512();
+      _mm_store_si128(reinterpret_cast<__m128i*>(out->q + 16 * i), _mm512_cvtepi32_epi8(q));
+      sum = _mm512_add_epi32(sum, q);
+    }
+    out->d = scale.usable ? highest / 127.0f : scale.other;
+    out->zero = -128 * _mm512_reduce_add_epi32(sum);
+  }
+}
+
 constexpr Packing kPackQ4_K{strip_q4_k, pack_q4_k, few_q4_k, unpack_q4_k};
 constexpr Packing kPackQ6_K{strip_q6_k, pack_q6_k, few_q6_k, unpack_q6_k};
 
@@ -40,8 +66,8 @@ const Kernels kAvx512Kernels = {
                 {dot_f16, note_rows, multiply_f16, kWholeRow, Input::kF32},
                 {dot_bf16, note_rows, multiply_bf16, kWholeRow, Input::kF32},
                 {dot_q8_0, unpack_q8_0, multiply_wide, kTileDepth, Input::kInt15},
-                {nullptr, nullptr, multiply_min, kTileDepth, Input::kInt8, &kPackQ4_K},
-                {nullptr, nullptr, multiply_centred, kTileDepth, Input::kInt8, &kPackQ6_K},
+                {nullptr, nullptr, multiply_bytes, kTileDepth, Input::kInt8OrBytes, &kPackQ4_K},
+                {nullptr, nullptr, multiply_bytes, kTileDepth, Input::kInt8OrBytes, &kPackQ6_K},
                 {dot_mxfp4, unpack_mxfp4, multiply_wide, kTileDepth, Input::kInt15}},
     .norm = norm,
     .add = add_rows,
@@ -55,6 +81,7 @@ const Kernels kAvx512Kernels = {
     .quantize_wide = quantize_wide,
     .quantize_group = quantize_group,
     .quantize_wide_group = quantize_wide_group,
+    .quantize_bytes = quantize_bytes,
     .to_i16 = to_i16,
     .attend = attend,
     .merge = merge,

@@ -32,9 +32,10 @@ Linear make_linear(const Kernels& kernels, const Tensor& tensor);
 
 // Bytes an activation row of `cols` takes.
 size_t input_row_bytes(Input input, int cols);
-// An f32 row as the products with few or with many tokens read it; or one group of n ≤ 32 of it, those from column
-// `first` on.
+// An f32 row as the products with few or with many tokens read it (`out` may be where x is, if not by_groups); or one
+// group of n ≤ 32 of it, those from column `first` on, if by_groups: no number depends on those of another group.
 void quantize_input(const Kernels& kernels, Input input, bool many, const float* x, int n, void* out);
+bool by_groups(Input input, bool many);
 void quantize_input_group(const Kernels& kernels, Input input, bool many, const float* x, int n, void* out, int first);
 
 // Tiles that are multiplied with many tokens at once, at most. Their results, the activations of a slice of columns and

@@ -157,6 +157,7 @@ class Lowering {
     op.out = slot = add_slot(std::move(to));
     op.logit_rows = logit_rows(value);
     op.segments = segments;
+    op.columns = width;
     op.input = input;
     rows_node(std::move(op));
     return slot;
@@ -267,7 +268,7 @@ class Lowering {
   const bool fuse_;
   const std::vector<bool>& apart_;
   Program program_;
-  std::vector<int> quantised_[4];  // by Input: the slot of each value
+  std::vector<int> quantised_[5];  // by Input: the slot of each value
   std::vector<int> segments_;
   int angles_slot_ = -1;
   int step_ = 0;

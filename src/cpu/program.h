@@ -54,6 +54,7 @@ struct Op {
   Linear matrix;               // matmuls and embed
   Input input = Input::kF32;   // kQuantize: to what
   int segments = 1;            // kQuantize: parts of the row that are quantised apart
+  int columns = 0;             // kQuantize: of a segment
   GluParams glu{};             // kGlu
   bool interleaved = false;    // kGlu
   float cap = 0;               // kSoftCap
@@ -82,6 +83,7 @@ struct Node {
   std::vector<MatMulPart> parts;  // kMatMul
   int finished_step = -1;         // the plan's step whose output is whole after this node
   bool apart = false;             // never fused with another
+  bool settles = false;           // its one quantize is done by the node before where groups can be quantised alone
 };
 
 struct AngleTable {

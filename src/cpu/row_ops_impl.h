@@ -131,8 +131,15 @@ void glu_interleaved(const GluParams& params, const float* gate_up, float* out, 
   });
 }
 
-// A group of n ≤ 32 values, filled up with zeros. What of it cannot be quantised (nothing worth a scale, or a value
-// that is not finite) gets quants of zero and a scale that carries NaN on.
+// Whether numbers with this largest magnitude can be quantised. Others (nothing worth a scale, or one that is not
+// finite) get quants of zero and a scale that carries NaN on.
+struct Scale {
+  bool usable;
+  float other;
+  explicit Scale(float most) : usable(most > 1e-30f && most < 3e38f), other(most < 1.0f ? 0.0f : __builtin_nanf("")) {}
+};
+
+// A group of n ≤ 32 values, filled up with zeros.
 struct Group {
   const float* x;
   float most;  // the largest magnitude
@@ -145,8 +152,8 @@ struct Group {
     }
     most = max_abs32(x);
   }
-  bool has_scale() const { return most > 1e-30f && most < 3e38f; }
-  float other_scale() const { return most < 1.0f ? 0.0f : __builtin_nanf(""); }
+  bool has_scale() const { return Scale(most).usable; }
+  float other_scale() const { return Scale(most).other; }
 };
 
 void quantize_group(const float* x, int n, ActBlock* block, int g) {

@@ -95,6 +95,10 @@ class Work {
   int helped_ = 0;  // threads whose pieces are all taken
 };
 
+// Is there nothing to do, at this number of tokens?
+inline bool skipped(const RunState& state, const Node& node) {
+  return node.settles && by_groups(node.ops[0].input, state.many(node.ops[0].out));
+}
 void run_node(const RunState& state, const Node& node, Work work, const Scratch& scratch);
 
 void run_rows(const RunState& state, const Node& node, Work work, const Scratch& scratch);

@@ -49,7 +49,7 @@ void run_experts(const RunState& state, const Node& node, Work work, const Scrat
     const int32_t* entries = scratch.expert_tokens + start[e];
     const int count = start[e + 1] - start[e];
     const int first = piece * kTileRows, n = std::min(kTileRows, matrix.rows - first);
-    if (count < state.many_tokens) {
+    if (!state.many(op.in[0])) {
       for (int i = 0; i < count; i += kMostFew) {
         const int some = std::min(kMostFew, count - i);
         const void* x[kMostFew];

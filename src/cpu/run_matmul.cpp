@@ -56,23 +56,24 @@ class MatMulRunner {
   }
 
  private:
-  // What follows the product, on rows first … first+count-1 of token t; a and b are overwritten.
+  // What follows the product, on rows first … first+count-1 of token t; a may be overwritten.
   void finish(const MatMulPart& part, int t, int first, int count, float* a, const float* b) {
-    if (part.glu) k_.glu(part.glu_params, a, b, a, count);
-    if (part.softcap > 0) k_.softcap(a, a, count, part.softcap);
-    if (part.out >= 0) {
-      std::copy(a, a + count, s_.at<float>(part.out, t, node_.logit_rows, scratch_) + first);
-    }
-    if (part.out_quantised < 0) return;
-    const bool many = s_.many(part.out_quantised);
+    const bool many = part.out_quantised >= 0 && s_.many(part.out_quantised);
+    const bool settled_later = !by_groups(part.quantised_as, many);  // what is quantised stays floats until then
+    const int floats = part.out >= 0 ? part.out : settled_later ? part.out_quantised : -1;
+    float* to = floats >= 0 ? s_.at<float>(floats, t, node_.logit_rows, scratch_) + first : a;
+    if (part.glu) k_.glu(part.glu_params, a, b, to, count);
+    if (part.softcap > 0) k_.softcap(part.glu ? to : a, to, count, part.softcap);
+    if (!part.glu && part.softcap <= 0 && to != a) std::copy(a, a + count, to);
+    if (part.out_quantised < 0 || settled_later) return;
     void* blocks = s_.at<std::byte>(part.out_quantised, t, node_.logit_rows, scratch_);
     const int end = first + count;
     for (int r = first; r < end; r += kGroup) {
-      quantize_input_group(k_, part.quantised_as, many, a + (r - first), std::min(kGroup, end - r), blocks, r);
+      quantize_input_group(k_, part.quantised_as, many, to + (r - first), std::min(kGroup, end - r), blocks, r);
     }
     if (end == part.a.rows) {  // nothing may be left of another value behind the last group
       for (int r = (end + kGroup - 1) / kGroup * kGroup; r % kBlock != 0; r += kGroup) {
-        quantize_input_group(k_, part.quantised_as, many, a, 0, blocks, r);
+        quantize_input_group(k_, part.quantised_as, many, to, 0, blocks, r);
       }
     }
   }

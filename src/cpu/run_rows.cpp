@@ -84,7 +84,7 @@ class RowRunner {
   }
 
   void quantize(const Op& op, int row) {
-    const int n = width(op.in[0]) / op.segments;
+    const int n = op.columns;
     std::byte* to = s_.at<std::byte>(op.out, row, node_.logit_rows, scratch_);
     for (int i = 0; i < op.segments; ++i) {
       quantize_input(k_, op.input, s_.many(op.out), in(op, 0, row) + i * n, n,

@@ -138,12 +138,5 @@ inline const uint8_t* strip_of(const void* strips, int rows, int half, size_t st
   return static_cast<const uint8_t*>(strips) + (half == 1 && rows > kStripRows ? strip_bytes : 0);
 }
 
-// One group's terms. `few` and `many` tokens take the same operations in the same order, so that both give the same
-// bits: sum + d_x · (scale · Σ q·x) − min · (d_x · Σ x).
-inline __m512 add_scaled(__m512 sum, __m512i dot, __m512 scale, float d) {
-  return _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot), scale), _mm512_set1_ps(d), sum);
-}
-inline __m512 take_min(__m512 sum, __m512 min, float ds) { return _mm512_fnmadd_ps(min, _mm512_set1_ps(ds), sum); }
-
 }  // namespace
 }  // namespace doppler::cpu::avx512

@@ -13,11 +13,17 @@ constexpr int kTileDepth = 512;  // columns: with its scales a tile leaves room 
 constexpr int kHalfRows = kTileRows / 2;
 
 struct alignas(64) QuantTile {
-  uint8_t q[kTileDepth / 4][2][64];                 // [four columns][half][row][column]
-  float scale[kTileDepth / kGroup * 2][kTileRows];  // by groups of 32, or of 16 in a centred tile
+  uint8_t q[kTileDepth / 4][2][64];  // [four columns][half][row][column]
+  float scale[kTileDepth / kGroup][kTileRows];
   float min[kTileDepth / kGroup][kTileRows];
 };
-static_assert(sizeof(QuantTile) <= kTileBytes);
+
+// The same with one scale for a row's block: w = scale · (q − 128).
+struct alignas(64) ByteTile {
+  uint8_t q[kTileDepth / 4][2][64];
+  float scale[kTileDepth / kBlock][kTileRows];
+};
+static_assert(sizeof(QuantTile) <= kTileBytes && sizeof(ByteTile) <= kTileBytes);
 
 // Four activations in every lane.
 inline __m512i four(const int8_t* q) {

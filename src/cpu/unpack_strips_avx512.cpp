@@ -1,32 +1,110 @@
 #if defined(__x86_64__)
-// Two strips of Q4_K or Q6_K into a tile: quants to bytes, scales and minima to floats.
+// Two strips of Q4_K or Q6_K into a tile of bytes: w = s · (byte − 128) with s such that the largest weight of a row's
+// block of 256 columns is 127 or −127. A byte's step is then about a seventeenth of the step of the block's coarsest
+// group in Q4_K, a quarter in Q6_K. Bytes are made from quants in 16 bits: byte = (a · q + b) / 256, where a and b are
+// whole numbers of a row and group. Sums may pass 2^16 on the way; the result does not.
 #include "cpu/formats_avx512.h"
 #include "cpu/strips_avx512.h"
 #include "cpu/tile_avx512.h"
 
 namespace doppler::cpu::avx512 {
+namespace {
+
+constexpr int kTileGroups = kTileDepth / kGroup;
+constexpr float kHalfByte = 256 * 128.5f;  // the zero point, and a half so that cutting off rounds
+
+// 127 over the largest magnitude of a row; nothing where all are nothing.
+inline __m512 inverse(__m512 most) {
+  return _mm512_maskz_div_ps(_mm512_cmp_ps_mask(most, _mm512_set1_ps(1e-30f), _CMP_GT_OQ), _mm512_set1_ps(127), most);
+}
+// A row's scale. `d` carries on what is not finite.
+inline __m512 row_scale(__m512 most, __m512 d) {
+  return _mm512_fmadd_ps(most, _mm512_set1_ps(1.0f / 127), _mm512_mul_ps(d, _mm512_setzero_ps()));
+}
+
+// A whole number of each row, twice in 16 bits.
+inline __m512i twice(__m512i v) { return _mm512_mask_blend_epi16(0xaaaaaaaa, v, _mm512_slli_epi32(v, 16)); }
+inline __m512i whole(__m512 v) { return _mm512_cvtps_epi32(v); }
+
+inline __m512i bytes(__m512i quants, __m512i a, __m512i b) {
+  const __m512i low = _mm512_set1_epi16(255);
+  const __m512i even = _mm512_add_epi16(_mm512_mullo_epi16(_mm512_and_si512(quants, low), a), b);
+  const __m512i odd = _mm512_add_epi16(_mm512_mullo_epi16(_mm512_srli_epi16(quants, 8), a), b);
+  return _mm512_ternarylogic_epi32(low, _mm512_srli_epi16(even, 8), odd, 0xca);  // low ? even / 256 : odd
+}
+
+}  // namespace
 
 void unpack_q4_k(const void* strips, int rows, int cols, int k0, int depth, void* to) {
-  QuantTile* tile = static_cast<QuantTile*>(to);
+  auto* tile = static_cast<ByteTile*>(to);
+  const __m512 unit = _mm512_set1_ps(256), zero = _mm512_set1_ps(kHalfByte);
   for (int half = 0; half < 2; ++half) {
     const uint8_t* strip = strip_of(strips, rows, half, strip_q4_k(cols)) + Q4Strip::at(k0);
-    each_q4_group(strip, depth / kGroup, [&](int g, __m512 scale, __m512 min, const uint8_t* quants) {
-      _mm512_store_ps(tile->scale[g] + half * kStripRows, scale);
-      _mm512_store_ps(tile->min[g] + half * kStripRows, min);
-      for (int s = 0; s < 8; ++s) _mm512_store_si512(tile->q[g * 8 + s][half], q4_columns(quants, s));
+    __m512 scales[kTileGroups], mins[kTileGroups];
+    const uint8_t* quants[kTileGroups];
+    each_q4_group(strip, depth / kGroup, [&](int g, __m512 scale, __m512 min, const uint8_t* q) {
+      scales[g] = scale;
+      mins[g] = min;
+      quants[g] = q;
     });
+    for (int first = 0; first * kGroup < depth; first += kBlockGroups) {
+      const int end = first + groups_here(depth / kGroup, first / kBlockGroups);
+      __m512 most = _mm512_setzero_ps(), all = most;
+      for (int g = first; g < end; ++g) {
+        const __m512 highest = _mm512_fmsub_ps(scales[g], _mm512_set1_ps(15), mins[g]);
+        most = _mm512_max_ps(most, _mm512_max_ps(_mm512_abs_ps(highest), _mm512_abs_ps(mins[g])));
+        all = _mm512_add_ps(all, highest);
+      }
+      _mm512_store_ps(tile->scale[first / kBlockGroups] + half * kHalfRows, row_scale(most, all));
+      const __m512 to_bytes = _mm512_mul_ps(inverse(most), unit);
+      for (int g = first; g < end; ++g) {
+        const __m512i a = twice(whole(_mm512_mul_ps(scales[g], to_bytes)));
+        const __m512i b = twice(whole(_mm512_fnmadd_ps(mins[g], to_bytes, zero)));
+#pragma GCC unroll 8
+        for (int s = 0; s < 8; ++s) {
+          _mm512_store_si512(tile->q[g * 8 + s][half], bytes(q4_columns(quants[g], s), a, b));
+        }
+      }
+    }
   }
 }
 
 void unpack_q6_k(const void* strips, int rows, int cols, int k0, int depth, void* to) {
-  QuantTile* tile = static_cast<QuantTile*>(to);
+  auto* tile = static_cast<ByteTile*>(to);
+  const __m512 unit = _mm512_set1_ps(256), zero_point = _mm512_set1_ps(32);
+  const __m512i zero = _mm512_set1_epi32(static_cast<int>(kHalfByte));
   for (int half = 0; half < 2; ++half) {
     const uint8_t* strip = strip_of(strips, rows, half, strip_q6_k(cols)) + Q6Strip::at(k0);
-    each_q6_group(strip, depth / kGroup, [&](int g, __m512 first, __m512 second, const uint8_t* quants) {
-      _mm512_store_ps(tile->scale[2 * g] + half * kStripRows, first);
-      _mm512_store_ps(tile->scale[2 * g + 1] + half * kStripRows, second);
-      for (int s = 0; s < 8; ++s) _mm512_store_si512(tile->q[g * 8 + s][half], q6_columns(quants, s));
+    __m512 scales[kTileGroups][2];
+    const uint8_t* quants[kTileGroups];
+    each_q6_group(strip, depth / kGroup, [&](int g, __m512 before, __m512 after, const uint8_t* q) {
+      scales[g][0] = before;
+      scales[g][1] = after;
+      quants[g] = q;
     });
+    for (int first = 0; first * kGroup < depth; first += kBlockGroups) {
+      const int end = first + groups_here(depth / kGroup, first / kBlockGroups);
+      __m512 most = _mm512_setzero_ps(), all = most;
+      for (int g = first; g < end; ++g) {
+        most = _mm512_max_ps(most, _mm512_max_ps(_mm512_abs_ps(scales[g][0]), _mm512_abs_ps(scales[g][1])));
+        all = _mm512_add_ps(all, _mm512_add_ps(scales[g][0], scales[g][1]));
+      }
+      most = _mm512_mul_ps(most, zero_point);
+      _mm512_store_ps(tile->scale[first / kBlockGroups] + half * kHalfRows, row_scale(most, all));
+      const __m512 to_bytes = _mm512_mul_ps(inverse(most), unit);
+      for (int g = first; g < end; ++g) {
+        __m512i a[2], b[2];
+        for (int i = 0; i < 2; ++i) {
+          const __m512i factor = whole(_mm512_mul_ps(scales[g][i], to_bytes));
+          a[i] = twice(factor);
+          b[i] = twice(_mm512_sub_epi32(zero, _mm512_slli_epi32(factor, 5)));
+        }
+#pragma GCC unroll 8
+        for (int s = 0; s < 8; ++s) {
+          _mm512_store_si512(tile->q[g * 8 + s][half], bytes(q6_columns(quants[g], s), a[s / 4], b[s / 4]));
+        }
+      }
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/half.h"
@@ -76,6 +77,10 @@ struct Inputs {
 
   static float value(Input input, bool many, const void* blocks, size_t i) {
     if (input == Input::kInt8OrBF16 && many) return bf16_to_f32(static_cast<const uint16_t*>(blocks)[i]);
+    if (input == Input::kInt8OrBytes && many) {
+      const ByteBlock& b = static_cast<const ByteBlock*>(blocks)[i / kBlock];
+      return b.d * b.q[i % kBlock];
+    }
     const int g = static_cast<int>(i % kBlock / kGroup), at = group_offset(g) + static_cast<int>(i % kGroup);
     if (input != Input::kInt15) {
       const ActBlock& b = static_cast<const ActBlock*>(blocks)[i / kBlock];
@@ -101,9 +106,21 @@ Sum product(const float* w, const float* x, int cols) {
 // Sums of n products in f32 round by about √n · 2^-24 of their size; minima and zero points cancel, which costs a
 // little more.
 double bound(const Sum& sum) { return 3e-6 * sum.size + 1e-6; }
-// Where many tokens are multiplied in bfloat16, weights are rounded to its 8 bits.
-double bound_of_many(const Linear& matrix, const Sum& sum) {
-  return bound(sum) + (matrix.input() == Input::kInt8OrBF16 ? sum.size / 256 : 0);
+// Where many tokens are multiplied in bfloat16, weights are rounded to its 8 bits; where in bytes, to half a 127th of
+// the largest of their block (of those that its scales allow, which may be larger than those that are there).
+double bound_of_many(const Linear& matrix, const Sum& sum, const float* w, const float* x) {
+  if (matrix.input() == Input::kInt8OrBF16) return bound(sum) + sum.size / 256;
+  double rounding = 0;
+  for (int b = 0; matrix.input() == Input::kInt8OrBytes && b < matrix.cols; b += kBlock) {
+    float most = 0;
+    double size = 0;
+    for (int i = b; i < std::min(b + kBlock, matrix.cols); ++i) {
+      most = std::max(most, std::fabs(w[i]));
+      size += std::fabs(x[i]);
+    }
+    rounding += most / 127 * size;
+  }
+  return bound(sum) + rounding;
 }
 
 TEST_P(LinearTest, RowsTimesOneToken) {
@@ -149,10 +166,12 @@ TEST_P(LinearTest, TilesTimesManyTokens) {
         multiply_tiles(k(), matrix.linear, first, rows, x.rows.data(), tokens, c.data(), matrix.scratch);
         for (int t = 0; t < tokens; ++t) {
           for (int r = 0; r < rows; ++r) {
-            Sum expected = product(decoded.data() + (first + r) * cols, x.exact.data() + t * cols, cols);
+            const float* row = decoded.data() + (first + r) * cols;
+            const float* token = x.exact.data() + t * cols;
+            const Sum expected = product(row, token, cols);
             ASSERT_NEAR(c[static_cast<size_t>(t * kTileRows + r)],
                         expected.value + bias[static_cast<size_t>(first + r)],
-                        bound_of_many(matrix.linear, expected) + 1e-6)
+                        bound_of_many(matrix.linear, expected, row, token) + 1e-6)
                 << name_of(type) << " cols " << cols << " rows " << rows << " tokens " << tokens << " at " << t << ","
                 << r;
           }
@@ -186,7 +205,7 @@ TEST_P(LinearTest, AnyNumberOfTokensGivesTheSameBits) {
       const OwnedTensor w("w", type, {37, cols}, random, 0.05f);
       const Matrix matrix(k(), w.tensor);
       const Inputs x(k(), matrix.linear, 13, false, random);
-      const bool same_input = matrix.linear.input() != Input::kInt8OrBF16;
+      const bool same_input = same_for_any_number(matrix.linear.input());
       std::vector<float> one(37), few(kMostFew * 40), many(2 * 13 * kTileRows);
       if (same_input) multiply_tiles(k(), matrix.linear, 0, 37, x.rows.data(), 13, many.data(), matrix.scratch);
       for (int tokens = 1; tokens <= kMostFew; ++tokens) {
@@ -235,8 +254,9 @@ TEST_P(LinearTest, ExtremeQuantsDoNotOverflow) {
         const Sum expected = product(decoded.data() + r * 512, x.data(), 512);
         EXPECT_NEAR(out[r], expected.value, 1e-5 * expected.size) << name_of(type);
         for (int t = 0; t < 9; ++t)
-          EXPECT_NEAR(c[static_cast<size_t>(t * kTileRows + r)], expected.value,
-                      1e-5 * expected.size + bound_of_many(matrix.linear, expected));
+          EXPECT_NEAR(
+              c[static_cast<size_t>(t * kTileRows + r)], expected.value,
+              1e-5 * expected.size + bound_of_many(matrix.linear, expected, decoded.data() + r * 512, x.data()));
       }
     }
   }

@@ -184,6 +184,35 @@ TEST_P(RowOps, QuantisedActivationsAreWithinHalfAStepAndTheTailIsZero) {
   }
 }
 
+TEST_P(RowOps, BytesAreWithinHalfAStepOfTheirBlockAlsoWrittenOverWhatTheyCameFrom) {
+  if (!k().quantize_bytes) GTEST_SKIP() << "no format of " << k().name << " reads them";
+  Random random(10);
+  for (const int n : kWidths) {
+    const auto x = random.bells(static_cast<size_t>(n), 3);
+    const size_t blocks = (x.size() + kBlock - 1) / kBlock;
+    std::vector<ByteBlock> out(blocks), over((x.size() * sizeof(float)) / sizeof(ByteBlock) + blocks);
+    std::memset(static_cast<void*>(out.data()), 0x5a, blocks * sizeof(ByteBlock));
+    std::memcpy(static_cast<void*>(over.data()), x.data(), x.size() * sizeof(float));
+    k().quantize_bytes(x.data(), n, out.data());
+    k().quantize_bytes(reinterpret_cast<const float*>(over.data()), n, over.data());
+    for (size_t b = 0; b < blocks; ++b) {
+      int sum = 0;
+      float most = 0;
+      for (size_t i = 0; i < kBlock; ++i) {
+        const float value = b * kBlock + i < x.size() ? x[b * kBlock + i] : 0.0f;
+        most = std::max(most, std::fabs(value));
+        ASSERT_LE(std::fabs(value - out[b].d * out[b].q[i]), out[b].d * 0.5001f) << "of " << n << " at " << i;
+        ASSERT_EQ(over[b].q[i], out[b].q[i]) << "of " << n << " at " << i;
+        sum += out[b].q[i];
+      }
+      ASSERT_FLOAT_EQ(out[b].d, most / 127);
+      ASSERT_EQ(over[b].d, out[b].d);
+      ASSERT_EQ(out[b].zero, -128 * sum);
+      ASSERT_EQ(over[b].zero, out[b].zero);
+    }
+  }
+}
+
 TEST_P(RowOps, WideActivationsAreWithinHalfAStepOfFifteenBits) {
   Random random(9);
   for (const int n : kWidths) {
@@ -235,6 +264,10 @@ TEST_P(RowOps, ValuesThatAreNotFiniteAreNotQuantisedAway) {
     EXPECT_FALSE(std::isnan(block.d[0]));
     EXPECT_TRUE(std::isnan(block.d[1]));
     EXPECT_TRUE(std::isnan(block.ds[1]));
+    if (!k().quantize_bytes) continue;
+    ByteBlock bytes;
+    k().quantize_bytes(x.data(), 64, &bytes);
+    EXPECT_TRUE(std::isnan(bytes.d));
   }
 }
 
