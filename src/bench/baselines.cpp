@@ -16,7 +16,7 @@ double best(const std::vector<double>& speeds) { return *std::max_element(speeds
 double decode_speed(const InferenceResult& r) { return 1e3 / percentile(r.token_ms, 10); }
 
 double ratio_named(const std::string& name, const InferenceResult& r, const std::string& where) {
-  if (name == "bandwidth_share") return decode_speed(r) * r.bytes_per_token / r.bandwidth;
+  if (name == "bandwidth_share") return decode_speed(r) * r.bytes_per_token / r.bandwidth();
   if (name == "prefill_over_decode") return best(r.prefill_tok_s) / decode_speed(r);
   if (name == "p95_over_p50") return percentile(r.token_ms, 95) / percentile(r.token_ms, 50);
   if (name == "memory_over_artefact") {

@@ -86,17 +86,26 @@ class Subject {
     result.submits_per_token = static_cast<double>(run.spent.submits) / count;
     result.dispatches_per_token = static_cast<double>(run.spent.dispatches) / count;
     text_ = std::move(run.text);
+    // What a CPU reads depends on what else the machine does, and changes within minutes: it is measured beside each
+    // run.
+    if (result.backend == "cpu") result.bandwidths.push_back(surface_->bandwidth());
   }
 
   void finish() {
-    for (const int depth : workload_.depths) {
-      progress_(fmt::format("decoding after {} tokens", depth));
-      const BenchSurface::Run run = surface_->run(prompt(depth), prompt_[0], workload_.tokens);
-      result.by_depth.push_back({depth, 1e3 / median(run.token_ms)});
+    std::vector<std::vector<double>> speeds_at(workload_.depths.size());
+    for (int run = 0; run < sweep_runs(); ++run) {  // in turns, for the same reason
+      for (size_t i = 0; i < workload_.depths.size(); ++i) {
+        progress_(fmt::format("decoding after {} tokens", workload_.depths[i]));
+        const BenchSurface::Run taken = surface_->run(prompt(workload_.depths[i]), prompt_[0], workload_.tokens);
+        speeds_at[i].push_back(1e3 / median(taken.token_ms));
+      }
+    }
+    for (size_t i = 0; i < speeds_at.size(); ++i) {
+      result.by_depth.push_back({workload_.depths[i], median(speeds_at[i])});
     }
     for (const int length : workload_.prompt_lengths) {
       std::vector<double> speeds;
-      for (int run = -1; run < std::min(workload_.runs, 3); ++run) {
+      for (int run = -1; run < sweep_runs(); ++run) {
         progress_(fmt::format("a prompt of {} tokens", length));
         const double ms = surface_->run(prompt(length), 0, 0).first_token_ms;
         if (run >= 0) speeds.push_back(length * 1e3 / ms);
@@ -107,9 +116,10 @@ class Subject {
     const LoadedModel& model = surface_->model();
     result.bytes_per_token =
         decode_cost(model.plan, model.weights, workload_.prompt_tokens + workload_.tokens / 2).bytes();
-    result.peak_bytes = surface_->peak_host_bytes();  // before the bandwidth measurement takes memory of its own
+    result.peak_bytes = surface_->peak_host_bytes();
+    if (!result.bandwidths.empty()) return;
     progress_("measuring the machine's bandwidth");
-    result.bandwidth = surface_->bandwidth();
+    result.bandwidths.push_back(surface_->bandwidth());
   }
 
   InferenceResult result;
@@ -118,6 +128,8 @@ class Subject {
   static int most(const std::vector<int>& list) {
     return list.empty() ? 0 : *std::max_element(list.begin(), list.end());
   }
+
+  int sweep_runs() const { return std::min(workload_.runs, 3); }
 
   // A folder is known by its manifest, which holds its shards' hashes; a single file by its first MiB, its metadata.
   void describe_file(const std::filesystem::path& path) {

@@ -62,13 +62,14 @@ struct InferenceResult {
   double bytes_per_token = 0;                                       // read by a decoded token, from the plan
   uint64_t expert_hits = 0, expert_misses = 0;                      // while decoding, where experts are paged
   double submits_per_token = 0, dispatches_per_token = 0;
-  double bandwidth = 0;  // bytes a second this machine, or its GPU, moves
+  std::vector<double> bandwidths;  // bytes a second this machine moved beside each run, or its GPU once
   Quality quality;
   std::vector<SweepPoint> by_depth, by_prompt;
 
   double decode_bytes_s() const;  // median
   double expert_hit_rate() const;
-  double bandwidth_share() const;  // of the machine's
+  double bandwidth() const;        // median
+  double bandwidth_share() const;  // what decode reads of it: the median of the runs where it is measured beside each
   Json to_json() const;            // bench/result.schema.json
   std::string to_table() const;
 };

@@ -6,7 +6,13 @@
 namespace doppler {
 
 double InferenceResult::decode_bytes_s() const { return median(decode_tok_s) * bytes_per_token; }
-double InferenceResult::bandwidth_share() const { return bandwidth > 0 ? decode_bytes_s() / bandwidth : 0; }
+double InferenceResult::bandwidth() const { return median(bandwidths); }
+double InferenceResult::bandwidth_share() const {
+  if (bandwidths.size() != decode_tok_s.size()) return decode_bytes_s() / bandwidth();
+  std::vector<double> shares;
+  for (size_t i = 0; i < bandwidths.size(); ++i) shares.push_back(decode_tok_s[i] * bytes_per_token / bandwidths[i]);
+  return median(shares);
+}
 double InferenceResult::expert_hit_rate() const {
   const uint64_t wanted = expert_hits + expert_misses;
   return wanted > 0 ? static_cast<double>(expert_hits) / static_cast<double>(wanted) : 1;
@@ -52,7 +58,7 @@ Json InferenceResult::to_json() const {
       {"memory", {{"peak_host_bytes", peak_bytes}, {"peak_device_bytes", peak_device_bytes}, {"kv_bytes", kv_bytes}}},
       {"experts", {{"hits", expert_hits}, {"misses", expert_misses}, {"hit_rate", expert_hit_rate()}}},
       {"bandwidth",
-       {{"decode_gb_s", decode_bytes_s() / 1e9}, {"machine_gb_s", bandwidth / 1e9}, {"share", bandwidth_share()}}},
+       {{"decode_gb_s", decode_bytes_s() / 1e9}, {"machine_gb_s", bandwidth() / 1e9}, {"share", bandwidth_share()}}},
       {"quality", quality.to_json()},
       {"sweeps", {{"depth", depth}, {"prompt", prompt}}}};
 }
@@ -79,7 +85,7 @@ std::string InferenceResult::to_table() const {
                            : fmt::format("{:.0f} ms warm (the browser's profile had it)", warm_load_ms));
   row("read per token", fmt::format("{:.1f} MB", bytes_per_token / 1e6));
   row("decode reads", fmt::format("{:.2f} GB/s, {:.0f} % of the {:.2f} GB/s this machine moves", decode_bytes_s() / 1e9,
-                                  100 * bandwidth_share(), bandwidth / 1e9));
+                                  100 * bandwidth_share(), bandwidth() / 1e9));
   if (dispatches_per_token > 0) {
     row("a token takes", fmt::format("{:.2f} submits, {:.0f} dispatches", submits_per_token, dispatches_per_token));
   }

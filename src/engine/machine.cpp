@@ -36,6 +36,12 @@ uint64_t peak_resident_bytes() {
   return std::strtoull(field("/proc/self/status", "VmHWM").c_str(), nullptr, 10) * 1024;  // "123 kB"
 }
 
+bool forget_peak_resident() {
+  std::ofstream file("/proc/self/clear_refs");
+  file << "5" << std::flush;  // proc(5): resets VmHWM
+  return file.good();
+}
+
 std::string system_name() {
   utsname name{};
   if (uname(&name) != 0) return "unknown";

@@ -10,6 +10,7 @@ namespace doppler {
 
 std::string cpu_name();
 uint64_t peak_resident_bytes();  // of this process so far; 0 where the system does not say
+bool forget_peak_resident();     // from now on, instead; false where the system does not let us
 
 std::string system_name();  // "Linux 6.1.0 x86_64"
 
