@@ -19,6 +19,8 @@ void few_q4_k(const void* strips, int rows, int cols, const void* const* x, int 
 void few_q6_k(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch);
 void unpack_q4_k(const void* strips, int rows, int cols, int k0, int depth, void* tile);
 void unpack_q6_k(const void* strips, int rows, int cols, int k0, int depth, void* tile);
+void row_q4_k(const void* strip, int row, int cols, float* out);
+void row_q6_k(const void* strip, int row, int cols, float* out);
 
 // Floats are multiplied where they lie: a tile is a RowsNote.
 void note_rows(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile);

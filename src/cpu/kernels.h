@@ -65,6 +65,8 @@ struct Packing {
   void (*few)(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch);
   // As UnpackFn, from one or two strips.
   void (*unpack)(const void* strips, int rows, int cols, int k0, int depth, void* tile);
+  // One row of a strip as floats, to the bit what the unpacked row decodes to.
+  void (*row)(const void* strip, int row, int cols, float* out);
 };
 
 // How one weight format is multiplied: as it comes, or packed.

@@ -52,8 +52,8 @@ void quantize_bytes(const float* x, int n, ByteBlock* out) {
   }
 }
 
-constexpr Packing kPackQ4_K{strip_q4_k, pack_q4_k, few_q4_k, unpack_q4_k};
-constexpr Packing kPackQ6_K{strip_q6_k, pack_q6_k, few_q6_k, unpack_q6_k};
+constexpr Packing kPackQ4_K{strip_q4_k, pack_q4_k, few_q4_k, unpack_q4_k, row_q4_k};
+constexpr Packing kPackQ6_K{strip_q6_k, pack_q6_k, few_q6_k, unpack_q6_k, row_q6_k};
 
 }  // namespace
 }  // namespace avx512

@@ -162,8 +162,8 @@ void to_bf16(const float* x, int n, uint16_t* out) {
   }
 }
 
-constexpr Packing kPackQ4_K{strip_q4_k, pack_q4_k, few_q4_k, unpack_q4};
-constexpr Packing kPackQ6_K{strip_q6_k, pack_q6_k, few_q6_k, unpack_q6};
+constexpr Packing kPackQ4_K{strip_q4_k, pack_q4_k, few_q4_k, unpack_q4, row_q4_k};
+constexpr Packing kPackQ6_K{strip_q6_k, pack_q6_k, few_q6_k, unpack_q6, row_q6_k};
 
 Kernels with_amx(Kernels kernels) {
   kernels.name = "amx";

@@ -172,7 +172,8 @@ class Lowering {
 
   void lower(const Step& step, const Embed&) {
     Op op = make_op(OpKind::kEmbed, step);
-    op.matrix = make_linear(kernels_, weight(step, 0));
+    // Where it is the output matrix too, its packed copy: the mapped one need not come into memory.
+    op.matrix = packed_.linear(kernels_, weight(step, 0));
     rows_node(std::move(op));
   }
   void lower(const Step& step, const Norm& norm) {

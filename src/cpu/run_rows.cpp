@@ -69,8 +69,13 @@ class RowRunner {
   void embed(const Op& op, int row, int token) {
     const Linear& m = op.matrix;
     float* to = out(op, row);
-    const size_t index = static_cast<size_t>(s_.tokens[static_cast<size_t>(token)]);
-    decode_row(m.dtype, m.data + index * m.stride, to, static_cast<size_t>(m.cols));
+    const int index = s_.tokens[static_cast<size_t>(token)];
+    if (m.packed) {
+      m.format->packing->row(m.data + static_cast<size_t>(index / kStripRows) * m.stride, index % kStripRows, m.cols,
+                             to);
+    } else {
+      decode_row(m.dtype, m.data + static_cast<size_t>(index) * m.stride, to, static_cast<size_t>(m.cols));
+    }
     const float scale = std::get<Embed>(step(op).op).scale;
     for (int i = 0; i < m.cols; ++i) to[i] *= scale;
   }

@@ -1,8 +1,8 @@
 #if defined(__x86_64__)
-// Two strips of Q4_K or Q6_K into a tile of bytes: w = s · (byte − 128) with s such that the largest weight of a row's
-// block of 256 columns is 127 or −127. A byte's step is then about a seventeenth of the step of the block's coarsest
-// group in Q4_K, a quarter in Q6_K. Bytes are made from quants in 16 bits: byte = (a · q + b) / 256, where a and b are
-// whole numbers of a row and group. Sums may pass 2^16 on the way; the result does not.
+// Strips of Q4_K or Q6_K back to rows of floats; and two of them into a tile of bytes: w = s · (byte − 128) with s such
+// that the largest weight of a row's block of 256 columns is 127 or −127. A byte's step is then about a seventeenth of
+// the step of the block's coarsest group in Q4_K, a quarter in Q6_K. Bytes are made from quants in 16 bits: byte = (a ·
+// q + b) / 256, where a and b are whole numbers of a row and group. Sums may pass 2^16 on the way; the result does not.
 #include "cpu/formats_avx512.h"
 #include "cpu/strips_avx512.h"
 #include "cpu/tile_avx512.h"
@@ -33,7 +33,39 @@ inline __m512i bytes(__m512i quants, __m512i a, __m512i b) {
   return _mm512_ternarylogic_epi32(low, _mm512_srli_epi16(even, 8), odd, 0xca);  // low ? even / 256 : odd
 }
 
+// The lower four bits of column i of a group.
+inline int nibble(const uint8_t* quants, int row, int i) {
+  return quants[i / 8 * kVector + row * 4 + i % 4] >> (i / 4 % 2 * 4) & 15;
+}
+// Columns of a group that the row has.
+inline int columns_here(int cols, int group) { return cols - group * kGroup < kGroup ? cols - group * kGroup : kGroup; }
+inline float lane(__m512 v, int row) {
+  alignas(kVector) float lanes[kStripRows];
+  _mm512_store_ps(lanes, v);
+  return lanes[row];
+}
+
 }  // namespace
+
+void row_q4_k(const void* strip, int row, int cols, float* out) {
+  each_q4_group(static_cast<const uint8_t*>(strip), groups_of(cols),
+                [&](int g, __m512 scale, __m512 min, const uint8_t* q) {
+                  const float s = lane(scale, row), m = lane(min, row);
+                  for (int i = 0; i < columns_here(cols, g); ++i)
+                    out[g * kGroup + i] = s * static_cast<float>(nibble(q, row, i)) - m;
+                });
+}
+
+void row_q6_k(const void* strip, int row, int cols, float* out) {
+  each_q6_group(static_cast<const uint8_t*>(strip), groups_of(cols),
+                [&](int g, __m512 first, __m512 second, const uint8_t* q) {
+                  const float scales[2] = {lane(first, row), lane(second, row)};
+                  for (int i = 0; i < columns_here(cols, g); ++i) {
+                    const int upper = q[(4 + i / 16) * kVector + row * 4 + i % 4] >> (i / 4 % 4 * 2) & 3;
+                    out[g * kGroup + i] = scales[i / 16] * static_cast<float>((nibble(q, row, i) | upper << 4) - 32);
+                  }
+                });
+}
 
 void unpack_q4_k(const void* strips, int rows, int cols, int k0, int depth, void* to) {
   auto* tile = static_cast<ByteTile*>(to);

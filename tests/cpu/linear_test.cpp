@@ -182,6 +182,28 @@ TEST_P(LinearTest, TilesTimesManyTokens) {
   }
 }
 
+TEST_P(LinearTest, APackedRowIsTheRowThatWasPacked) {
+  Random random(17);
+  for (const DType type : {DType::kQ4_K, DType::kQ6_K}) {
+    for (const int cols : kCols) {
+      const OwnedTensor w("w", type, {37, cols}, random, 0.05f);
+      const std::vector<float> decoded = w.decoded();
+      const Matrix matrix(k(), w.tensor);
+      if (!matrix.linear.packed) continue;
+      for (int r = 0; r < 37; ++r) {
+        std::vector<float> row(static_cast<size_t>(cols) + 1, 77.0f);
+        const std::byte* strip = matrix.linear.data + static_cast<size_t>(r / kStripRows) * matrix.linear.stride;
+        matrix.linear.format->packing->row(strip, r % kStripRows, cols, row.data());
+        for (int i = 0; i < cols; ++i) {
+          ASSERT_EQ(row[static_cast<size_t>(i)], decoded[static_cast<size_t>(r * cols + i)])
+              << name_of(type) << " cols " << cols << " row " << r << " column " << i;
+        }
+        ASSERT_EQ(row.back(), 77.0f) << "wrote past the last column";
+      }
+    }
+  }
+}
+
 TEST_P(LinearTest, ARowsResultDoesNotDependOnItsNeighbours) {
   Random random(13);
   for (const DType type : {DType::kQ8_0, DType::kQ4_K, DType::kQ6_K, DType::kMXFP4}) {
