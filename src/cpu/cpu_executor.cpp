@@ -135,7 +135,11 @@ class CpuExecutor : public Executor {
       trace(Trace::kKernels, fmt::format("{} with {} threads, {} steps in {} nodes", state_.kernels->name, pool_.size(),
                                          plan_.steps.size(), program_.nodes.size()));
     }
-    counters_ = std::vector<Counter>(program_.nodes.size() * static_cast<size_t>(pool_.size()));
+    // All of one thread's beside each other, not all of one node's: threads that count in the same line of a cache
+    // take it from each other at every piece.
+    counter_pitch_ =
+        round_up(program_.nodes.size() * sizeof(Counter), kLine) / sizeof(Counter) + kLine / sizeof(Counter);
+    counters_ = std::vector<Counter>(counter_pitch_ * static_cast<size_t>(pool_.size()));
     const size_t each = round_up(scratch_bytes(program_, plan_, block_), 4096);
     scratch_memory_ = Memory();
     scratch_memory_ = Memory::large(each * static_cast<size_t>(pool_.size()), "scratch of the threads");
@@ -177,7 +181,7 @@ class CpuExecutor : public Executor {
     for (size_t n = first_node_; n < last_node_; ++n) {
       const Node& node = program_.nodes[n];
       if (state_.rows(node.logit_rows) == 0 || skipped(state_, node)) continue;
-      run_node(state_, node, Work(&counters_[n * static_cast<size_t>(count)], thread, count), scratch);
+      run_node(state_, node, Work(&counters_[n], counter_pitch_, thread, count), scratch);
       if (n + 1 < last_node_) pool_.barrier();
     }
   }
@@ -195,6 +199,7 @@ class CpuExecutor : public Executor {
   Memory arena_, scratch_memory_, partials_, logits_;
   std::vector<Scratch> scratch_;
   std::vector<Counter> counters_;
+  size_t counter_pitch_ = 0;
   std::function<void(int, int)> job_;
   size_t first_node_ = 0, last_node_ = 0;
   bool fused_ = false;

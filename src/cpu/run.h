@@ -75,15 +75,17 @@ using Counter = std::atomic<int>;
 // helps the others when it is done.
 class Work {
  public:
-  // One counter a thread, all zero before the node.
-  Work(Counter* taken, int thread, int threads) : taken_(taken), thread_(thread), threads_(threads) {}
+  // One counter a thread, `pitch` counters apart, all zero before the node.
+  Work(Counter* taken, size_t pitch, int thread, int threads)
+      : taken_(taken), pitch_(pitch), thread_(thread), threads_(threads) {}
 
   // The next of `pieces`, or -1 when all are taken. The number of pieces is the same at every call.
   int next(int pieces) {
     for (; helped_ < threads_; ++helped_) {
       const int owner = (thread_ + helped_) % threads_;
       const Range range = share(pieces, owner, threads_);
-      const long piece = range.begin + taken_[owner].fetch_add(1, std::memory_order_relaxed);
+      const long piece =
+          range.begin + taken_[static_cast<size_t>(owner) * pitch_].fetch_add(1, std::memory_order_relaxed);
       if (piece < range.end) return static_cast<int>(piece);
     }
     return -1;
@@ -91,6 +93,7 @@ class Work {
 
  private:
   Counter* taken_;
+  size_t pitch_;
   int thread_, threads_;
   int helped_ = 0;  // threads whose pieces are all taken
 };
