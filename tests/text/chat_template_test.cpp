@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "support/scratch.h"
 #include "text/jinja_globals.h"
 #include "text/tokenizer_support.h"
 
@@ -104,10 +105,6 @@ TEST(ChatTemplate, RendersEveryPublishedTemplateThatIsThere) {
 
 class InAFolder : public ::testing::Test {
  protected:
-  InAFolder() : folder_(fs::temp_directory_path() / ("doppler_chat_" + std::to_string(std::rand()))) {
-    fs::create_directories(folder_);
-  }
-  ~InAFolder() override { fs::remove_all(folder_); }
   void write(const std::string& name, const std::string& text) { write_file_whole(folder_ / name, text); }
   void write_json(const std::string& name, const Json& json) { write(name, json.dump()); }
   Error failure() const {
@@ -119,7 +116,8 @@ class InAFolder : public ::testing::Test {
     return {};
   }
 
-  const fs::path folder_;
+  const testing::Scratch scratch_;  // a name of its own: the tests of this file run side by side
+  const fs::path folder_ = scratch_.path();
 };
 
 TEST_F(InAFolder, TheTemplateOfTheTokenizerConfigIsTaken) {
