@@ -8,6 +8,7 @@ namespace doppler {
 double InferenceResult::decode_bytes_s() const { return median(decode_tok_s) * bytes_per_token; }
 double InferenceResult::bandwidth() const { return median(bandwidths); }
 double InferenceResult::bandwidth_share() const {
+  if (bandwidth() <= 0) return 0;  // not known
   if (bandwidths.size() != decode_tok_s.size()) return decode_bytes_s() / bandwidth();
   std::vector<double> shares;
   for (size_t i = 0; i < bandwidths.size(); ++i) shares.push_back(decode_tok_s[i] * bytes_per_token / bandwidths[i]);

@@ -49,7 +49,9 @@ void run_experts(const RunState& state, const Node& node, Work work, const Scrat
     const int32_t* entries = scratch.expert_tokens + start[e];
     const int count = start[e + 1] - start[e];
     const int first = piece * kTileRows, n = std::min(kTileRows, matrix.rows - first);
-    if (!state.many(op.in[0])) {
+    // Where few and many tokens are other numbers, the rows are held for the block's; otherwise the expert's own count.
+    const bool few = same_for_any_number(matrix.input()) ? count < state.many_tokens : !state.many(op.in[0]);
+    if (few) {
       for (int i = 0; i < count; i += kMostFew) {
         const int some = std::min(kMostFew, count - i);
         const void* x[kMostFew];

@@ -90,6 +90,11 @@ StageComparison compare_one(const Stage& got, const Stage& expected, const Bound
   return c;
 }
 
+void take_worse(StageComparison& worst, const StageComparison& c) {
+  worst.rel_error = std::max(worst.rel_error, c.rel_error);
+  worst.element_error = std::max(worst.element_error, c.element_error);
+}
+
 // The worst errors of a step's inputs; of the stage compared last where an input was not compared.
 StageComparison inherited_by(const Step& step, const Plan& plan, const std::vector<StageComparison>& before) {
   StageComparison worst;
@@ -97,25 +102,19 @@ StageComparison inherited_by(const Step& step, const Plan& plan, const std::vect
     const std::string& name = plan.values[static_cast<size_t>(input)].name;
     const auto found = std::find_if(before.begin(), before.end(), [&](const auto& c) { return c.name == name; });
     if (found == before.end() && before.empty()) continue;
-    const StageComparison& c = found == before.end() ? before.back() : *found;
-    worst.rel_error = std::max(worst.rel_error, c.rel_error);
-    worst.element_error = std::max(worst.element_error, c.element_error);
+    take_worse(worst, found == before.end() ? before.back() : *found);
   }
   return worst;
 }
 
-// The worst errors of an attention's inputs over all positions: the tokens it compares see those that are left out too.
-StageComparison seen_by_attention(const Step& step, const Plan& plan, const Stages& run, const Stages& reference) {
-  StageComparison worst;
+// Adds the errors of an attention's inputs over all positions: the tokens it compares see those that are left out too.
+void add_seen(const Step& step, const Plan& plan, const Stages& run, const Stages& reference, StageComparison& worst) {
   for (const int input : step.inputs) {
     const std::string& name = plan.values[static_cast<size_t>(input)].name;
     const Stage *got = run.find(name), *expected = reference.find(name);
     if (!got || !expected) continue;
-    const StageComparison c = compare_one(*got, *expected, {}, {}, {});
-    worst.rel_error = std::max(worst.rel_error, c.rel_error);
-    worst.element_error = std::max(worst.element_error, c.element_error);
+    take_worse(worst, compare_one(*got, *expected, {}, {}, {}));
   }
-  return worst;
 }
 
 // Adds the positions whose chosen experts differ though the router's scores were as good as equal.
@@ -208,9 +207,7 @@ Comparison compare_stages(const Stages& run, const Stages& original, const Plan&
     if (step) {
       StageComparison inherited = inherited_by(*step, plan, result.stages);
       if (!left_out.empty() && std::holds_alternative<Attention>(step->op)) {
-        const StageComparison seen = seen_by_attention(*step, plan, run, reference);
-        inherited.rel_error = std::max(inherited.rel_error, seen.rel_error);
-        inherited.element_error = std::max(inherited.element_error, seen.element_error);
+        add_seen(*step, plan, run, reference, inherited);
       }
       c = compare_one(*got, expected, bounds, inherited, left_out);
     } else {
