@@ -9,7 +9,8 @@ namespace doppler::gpu {
 namespace {
 
 constexpr uint64_t kMostThreads = 448, kFewThreads = 256;
-constexpr uint64_t kPieceThreads = 512;  // where results are left as integers, by whole pieces
+constexpr uint64_t kSmallWorkgroups = 3;  // of kFewThreads on a multiprocessor: what an H200 reads fastest with
+constexpr uint64_t kPieceThreads = 512;   // where results are left as integers, by whole pieces
 constexpr uint64_t kMostLanes = 32;
 
 // As many threads a row as leave few of them idle.
@@ -67,8 +68,14 @@ Tiles project_tiles(const Capabilities& capabilities, uint64_t rows_of_all, uint
   const uint64_t few = std::min(most, quads <= most ? std::max(quads, kFewThreads) : kFewThreads);
   while (workgroups() * 10 < kMultiprocessors * 9 && (t.groups - 1) * t.lanes >= few) --t.groups;
   while (t.groups > 1 && t.threads() % 8 != 0) --t.groups;  // threads that put a piece's quads must be neighbours
-  // Very many rows: as many workgroups as multiprocessors, each of which makes its x once and goes on.
-  if (workgroups() > 2 * kMultiprocessors) t.bands = div_up(workgroups(), kMultiprocessors);
+  // Very many rows: a few workgroups a multiprocessor, each of which makes its x once and goes on. Small ones, unless x
+  // is so long that few threads would take many turns to make it.
+  if (workgroups() > 2 * kMultiprocessors) {
+    const bool small = quads <= 4 * kFewThreads;
+    if (small) t.rows = 2;
+    if (small) t.groups = std::min(most, kFewThreads) / t.lanes;
+    t.bands = div_up(workgroups(), (small ? kSmallWorkgroups : 1) * kMultiprocessors);
+  }
   t.steps = steps_of(pieces, t);
   return t;
 }
