@@ -7,7 +7,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   set(avx512_flags ${avx2_flags} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vbmi -mavx512vnni)
   # GCC 12's own AVX-512 headers read variables they have not set, on purpose.
   list(APPEND avx512_flags -Wno-uninitialized -Wno-maybe-uninitialized)
-  set(amx_flags ${avx512_flags} -mavx512bf16 -mamx-tile -mamx-bf16)
+  set(amx_flags ${avx512_flags} -mamx-tile -mamx-int8)
   if(NOT DOPPLER_SANITIZE)
     set(speed_flags -O3)
   endif()

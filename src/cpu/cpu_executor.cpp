@@ -87,7 +87,7 @@ class CpuExecutor : public Executor {
     if (!std::holds_alternative<MatMul>(step.op) && !std::holds_alternative<ExpertMatMul>(step.op)) return text;
     const Tensor& weight = weights_.at(step.weights[0].slot);
     const Input input = make_linear(*state_.kernels, weight).input();
-    static constexpr const char* kInputs[] = {"float", "8-bit", "15-bit", "8-bit", "8-bit or bfloat16"};
+    static constexpr const char* kInputs[] = {"float", "8-bit", "15-bit", "8-bit"};
     return fmt::format("{}, {} weights, {} activations", text, name_of(weight.dtype),
                        kInputs[static_cast<size_t>(input)]);
   }

@@ -15,12 +15,30 @@ size_t strip_q4_k(int cols);
 size_t strip_q6_k(int cols);
 void pack_q4_k(const void* weights, size_t stride, int rows, int cols, void* strip);
 void pack_q6_k(const void* weights, size_t stride, int rows, int cols, void* strip);
-void few_q4_k(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch);
-void few_q6_k(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch);
 void unpack_q4_k(const void* strips, int rows, int cols, int k0, int depth, void* tile);
 void unpack_q6_k(const void* strips, int rows, int cols, int k0, int depth, void* tile);
 void row_q4_k(const void* strip, int row, int cols, float* out);
 void row_q6_k(const void* strip, int row, int cols, float* out);
+
+// How weights come from memory when tokens are few. To the bit the same result; what is fast on one maker's machine is
+// slow on another's (bench/results/cpu-notes.md).
+// AMD: one after another, each line fetched once and not kept.
+struct OneStrip {
+  static constexpr int kStrips = 1;
+  static void fetch(const uint8_t* p) { __builtin_prefetch(p + 8192, 0, 0); }
+};
+// Intel: two at once, each line fetched far ahead into the second cache and then into the first.
+struct TwoStrips {
+  static constexpr int kStrips = 2;
+  static void fetch(const uint8_t* p) {
+    __builtin_prefetch(p + 32768, 0, 2);
+    __builtin_prefetch(p + 2048, 0, 3);
+  }
+};
+template <class Way>
+void few_q4_k(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch);
+template <class Way>
+void few_q6_k(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch);
 
 // Floats are multiplied where they lie: a tile is a RowsNote.
 void note_rows(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile);

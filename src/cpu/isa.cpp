@@ -33,10 +33,10 @@ bool has_avx512() {
 // The tile registers are there, and the system lets this process use them (it asks to be asked, once a process).
 bool has_amx() {
   unsigned a = 0, b = 0, c = 0, d = 0;
-  if (!has_avx512() || !__builtin_cpu_supports("avx512bf16") || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-  constexpr unsigned kAmxBFloat = 1u << 22, kAmxTile = 1u << 24;
+  if (!has_avx512() || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+  constexpr unsigned kAmxTile = 1u << 24, kAmxInt8 = 1u << 25;
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  return (d & kAmxTile) && (d & kAmxBFloat) && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return (d & kAmxTile) && (d & kAmxInt8) && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 #endif
 
@@ -46,7 +46,7 @@ std::vector<const Kernels*> available_kernels() {
   std::vector<const Kernels*> all{&kPortableKernels};
 #if defined(__x86_64__)
   if (has_avx2()) all.push_back(&kAvx2Kernels);
-  if (has_avx512()) all.push_back(&kAvx512Kernels);
+  if (has_avx512()) all.push_back(&avx512_kernels());
   static const bool amx = has_amx();
   if (amx) all.push_back(&amx_kernels());
 #endif

@@ -9,7 +9,7 @@
 namespace doppler::cpu {
 
 // Those this machine can run, the slowest ("portable") first. "avx512" means F, BW, DQ, VL, VBMI and VNNI,
-// "amx" bfloat16 and its tiles as well.
+// "amx" its tiles of bytes as well.
 std::vector<const Kernels*> available_kernels();
 
 // The best available, or the one named by the environment variable DOPPLER_CPU; fails if that is unknown or

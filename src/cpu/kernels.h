@@ -35,9 +35,9 @@ struct alignas(64) ByteBlock {
   int32_t zero;  // −128 · Σq: what the zero point of weights in bytes adds
 };
 
-// What a format's products read: float[k], ActBlock[], WideBlock[]; or ActBlock[] when tokens are few and, when they
-// are many, ByteBlock[] or bfloat16[k], filled up to whole groups.
-enum class Input : uint8_t { kF32, kInt8, kInt15, kInt8OrBytes, kInt8OrBF16 };
+// What a format's products read: float[k], ActBlock[], WideBlock[]; or ActBlock[] when tokens are few and ByteBlock[]
+// when they are many.
+enum class Input : uint8_t { kF32, kInt8, kInt15, kInt8OrBytes };
 // Do few and many tokens see the same numbers? Then they give the same bits.
 constexpr bool same_for_any_number(Input input) { return input < Input::kInt8OrBytes; }
 
@@ -67,6 +67,7 @@ struct Packing {
   void (*unpack)(const void* strips, int rows, int cols, int k0, int depth, void* tile);
   // One row of a strip as floats, to the bit what the unpacked row decodes to.
   void (*row)(const void* strip, int row, int cols, float* out);
+  int together = 1;  // strips that `few` takes at once when there is one token
 };
 
 // How one weight format is multiplied: as it comes, or packed.
@@ -77,8 +78,6 @@ struct Format {
   int depth = 0;  // columns of a tile at most; a multiple of 256 for quantised formats
   Input input = Input::kF32;
   const Packing* packing = nullptr;  // then there is no dot and no unpack
-  const Format* gathered =
-      nullptr;  // `multiply` wants tokens equally far apart; for others, this one of the same packing
 };
 // A format whose tiles are whole rows, multiplied where they lie: the tile is only a note of them.
 inline constexpr int kWholeRow = 1 << 30;
@@ -168,9 +167,6 @@ struct Kernels {
   // x [n] to blocks with one scale; the tail of the last is zeroed. `out` may lie where x begins. Only where a format
   // reads it, as the next.
   void (*quantize_bytes)(const float* x, int n, ByteBlock* out) = nullptr;
-  // x [n] as bfloat16, with zeros up to a multiple of kGroup.
-  void (*to_bf16)(const float* x, int n, uint16_t* out) = nullptr;
-
   // Rounds x to whole numbers up to ±32767 times the scale it returns (NaN, with zeros, if an x is not finite).
   float (*to_i16)(const float* x, int16_t* out, int n);
   // Joins the softmax of one unit's keys, in `count` ≤ kUnitTiles tiles, to the running one.
@@ -185,7 +181,7 @@ struct Kernels {
 extern const Kernels kPortableKernels;
 #if defined(__x86_64__)
 extern const Kernels kAvx2Kernels;
-extern const Kernels kAvx512Kernels;
+const Kernels& avx512_kernels();
 const Kernels& amx_kernels();  // those of AVX-512, with tiles of K-quants multiplied by AMX
 #endif
 

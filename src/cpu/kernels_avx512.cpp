@@ -52,22 +52,26 @@ void quantize_bytes(const float* x, int n, ByteBlock* out) {
   }
 }
 
-constexpr Packing kPackQ4_K{strip_q4_k, pack_q4_k, few_q4_k, unpack_q4_k, row_q4_k};
-constexpr Packing kPackQ6_K{strip_q6_k, pack_q6_k, few_q6_k, unpack_q6_k, row_q6_k};
+template <class Way>
+constexpr Packing kPackQ4_K{strip_q4_k, pack_q4_k, few_q4_k<Way>, unpack_q4_k, row_q4_k, Way::kStrips};
+template <class Way>
+constexpr Packing kPackQ6_K{strip_q6_k, pack_q6_k, few_q6_k<Way>, unpack_q6_k, row_q6_k, Way::kStrips};
 
 }  // namespace
 }  // namespace avx512
 
 using namespace avx512;
 
-const Kernels kAvx512Kernels = {
+namespace {
+
+constexpr Kernels kKernels = {
     .name = "avx512",
     .formats = {{dot_f32, note_rows, multiply_f32, kWholeRow, Input::kF32},
                 {dot_f16, note_rows, multiply_f16, kWholeRow, Input::kF32},
                 {dot_bf16, note_rows, multiply_bf16, kWholeRow, Input::kF32},
                 {dot_q8_0, unpack_q8_0, multiply_wide, kTileDepth, Input::kInt15},
-                {nullptr, nullptr, multiply_bytes, kTileDepth, Input::kInt8OrBytes, &kPackQ4_K},
-                {nullptr, nullptr, multiply_bytes, kTileDepth, Input::kInt8OrBytes, &kPackQ6_K},
+                {nullptr, nullptr, multiply_bytes, kTileDepth, Input::kInt8OrBytes, &kPackQ4_K<TwoStrips>},
+                {nullptr, nullptr, multiply_bytes, kTileDepth, Input::kInt8OrBytes, &kPackQ6_K<TwoStrips>},
                 {dot_mxfp4, unpack_mxfp4, multiply_wide, kTileDepth, Input::kInt15}},
     .norm = norm,
     .add = add_rows,
@@ -87,6 +91,22 @@ const Kernels kAvx512Kernels = {
     .merge = merge,
     .stream = stream,
 };
+
+Kernels for_this_machine() {
+  Kernels kernels = kKernels;
+  if (__builtin_cpu_is("amd")) {
+    kernels.formats[kFormatQ4_K].packing = &kPackQ4_K<OneStrip>;
+    kernels.formats[kFormatQ6_K].packing = &kPackQ6_K<OneStrip>;
+  }
+  return kernels;
+}
+
+}  // namespace
+
+const Kernels& avx512_kernels() {
+  static const Kernels kernels = for_this_machine();
+  return kernels;
+}
 
 }  // namespace doppler::cpu
 #endif

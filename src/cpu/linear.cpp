@@ -53,7 +53,6 @@ size_t block_bytes(Input input) { return input == Input::kInt15 ? sizeof(WideBlo
 // Bytes from the first column of many tokens' activations to column k0.
 size_t column_offset(Input input, int k0) {
   if (input == Input::kF32) return 0;
-  if (input == Input::kInt8OrBF16) return static_cast<size_t>(k0) * sizeof(uint16_t);
   if (input == Input::kInt8OrBytes) return static_cast<size_t>(k0 / kBlock) * sizeof(ByteBlock);
   return static_cast<size_t>(k0 / kBlock) * block_bytes(input);
 }
@@ -63,22 +62,20 @@ size_t column_offset(Input input, int k0) {
 size_t input_row_bytes(Input input, int cols) {
   if (input == Input::kF32) return static_cast<size_t>(cols) * sizeof(float);
   const size_t blocks = static_cast<size_t>((cols + kBlock - 1) / kBlock);
-  return blocks * std::max(block_bytes(input), input == Input::kInt8OrBF16 ? kBlock * sizeof(uint16_t) : 0);
+  return blocks * block_bytes(input);
 }
 
 void quantize_input(const Kernels& kernels, Input input, bool many, const float* x, int n, void* out) {
   if (input == Input::kInt15) return kernels.quantize_wide(x, n, static_cast<WideBlock*>(out));
-  if (input == Input::kInt8OrBF16 && many) return kernels.to_bf16(x, n, static_cast<uint16_t*>(out));
   if (input == Input::kInt8OrBytes && many) return kernels.quantize_bytes(x, n, static_cast<ByteBlock*>(out));
   kernels.quantize(x, n, static_cast<ActBlock*>(out));
 }
 
 bool by_groups(Input input, bool many) { return !(input == Input::kInt8OrBytes && many); }
 
-void quantize_input_group(const Kernels& kernels, Input input, bool many, const float* x, int n, void* out, int first) {
+void quantize_input_group(const Kernels& kernels, Input input, const float* x, int n, void* out, int first) {
   const int block = first / kBlock, group = first % kBlock / kGroup;
   if (input == Input::kInt15) return kernels.quantize_wide_group(x, n, static_cast<WideBlock*>(out) + block, group);
-  if (input == Input::kInt8OrBF16 && many) return kernels.to_bf16(x, n, static_cast<uint16_t*>(out) + first);
   kernels.quantize_group(x, n, static_cast<ActBlock*>(out) + block, group);
 }
 

@@ -36,7 +36,7 @@ size_t input_row_bytes(Input input, int cols);
 // group of n ≤ 32 of it, those from column `first` on, if by_groups: no number depends on those of another group.
 void quantize_input(const Kernels& kernels, Input input, bool many, const float* x, int n, void* out);
 bool by_groups(Input input, bool many);
-void quantize_input_group(const Kernels& kernels, Input input, bool many, const float* x, int n, void* out, int first);
+void quantize_input_group(const Kernels& kernels, Input input, const float* x, int n, void* out, int first);
 
 // Tiles that are multiplied with many tokens at once, at most. Their results, the activations of a slice of columns and
 // the tile itself should fit in a core's second cache.

@@ -226,7 +226,6 @@ class Lowering {
   void lower(const Step& step, const ExpertMatMul& experts) {
     Op op = make_op(OpKind::kExpertMatMul, step);
     op.matrix = packed_.linear(kernels_, weight(step, 0));
-    if (op.matrix.format && op.matrix.format->gathered) op.matrix.format = op.matrix.format->gathered;
     op.in[0] = input_for(op.matrix, step.inputs[0]);
     if (experts.bias) {
       op.numbers = decode_small(weight(step, 1));
@@ -269,7 +268,7 @@ class Lowering {
   const bool fuse_;
   const std::vector<bool>& apart_;
   Program program_;
-  std::vector<int> quantised_[5];  // by Input: the slot of each value
+  std::vector<int> quantised_[4];  // by Input: the slot of each value
   std::vector<int> segments_;
   int angles_slot_ = -1;
   int step_ = 0;

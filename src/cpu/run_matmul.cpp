@@ -9,9 +9,11 @@ namespace {
 
 constexpr size_t kChunkBytes = 64 << 10;  // of weights that a thread takes at once when tokens are few
 
-// Rows a thread takes at once when tokens are few: whole groups of 32 where the rows are quantised as they come.
+// Rows a thread takes at once when tokens are few: whole groups of 32 where the rows are quantised as they come, and
+// what the kernel takes together.
 int chunk_rows(const MatMulPart& part) {
-  const int grain = part.out_quantised >= 0 ? kGroup : kStripRows;
+  const int strips = part.a.packed ? part.a.format->packing->together : 1;
+  const int grain = std::max(part.out_quantised >= 0 ? kGroup : kStripRows, strips * kStripRows);
   const size_t row_bytes = part.a.stride / (part.a.packed ? kStripRows : 1);
   const int rows = static_cast<int>(kChunkBytes / std::max<size_t>(row_bytes, 1)) / grain * grain;
   return std::clamp(rows, grain, kMostChunkRows);
@@ -69,11 +71,11 @@ class MatMulRunner {
     void* blocks = s_.at<std::byte>(part.out_quantised, t, node_.logit_rows, scratch_);
     const int end = first + count;
     for (int r = first; r < end; r += kGroup) {
-      quantize_input_group(k_, part.quantised_as, many, to + (r - first), std::min(kGroup, end - r), blocks, r);
+      quantize_input_group(k_, part.quantised_as, to + (r - first), std::min(kGroup, end - r), blocks, r);
     }
     if (end == part.a.rows) {  // nothing may be left of another value behind the last group
       for (int r = (end + kGroup - 1) / kGroup * kGroup; r % kBlock != 0; r += kGroup) {
-        quantize_input_group(k_, part.quantised_as, many, to, 0, blocks, r);
+        quantize_input_group(k_, part.quantised_as, to, 0, blocks, r);
       }
     }
   }

@@ -62,7 +62,7 @@ struct Q4Numbers {
   alignas(kVector) uint8_t scale[4 * kStripRows];
   alignas(kVector) uint8_t min[4 * kStripRows];
 
-  Q4Numbers(const uint8_t* low, const uint8_t* high) {
+  void read(const uint8_t* low, const uint8_t* high) {
     const __m512i l = _mm512_loadu_si512(low), nibble = _mm512_set1_epi8(15), upper = _mm512_set1_epi8(0x30);
     const __m512i shift = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(4), 1);
     const __m512i h = _mm512_srlv_epi16(_mm512_broadcast_i64x4(load_half(high)), shift);
@@ -107,7 +107,8 @@ inline void each_q4_group(const uint8_t* p, int groups, Function&& f) {
     const __m512 d = row_numbers(p), dmin = row_numbers(p + 2 * kStripRows);
     for (int g = 0; g < here; ++g) {
       const int set = g / 4 * 4 * kStripRows, in_set = g % 4 * kStripRows;
-      const Q4Numbers numbers(p + Q4Strip::kLow + set, p + at.high + set / 2);
+      Q4Numbers numbers;
+      numbers.read(p + Q4Strip::kLow + set, p + at.high + set / 2);
       f(b * kBlockGroups + g, _mm512_mul_ps(d, Q4Numbers::floats(numbers.scale + in_set)),
         _mm512_mul_ps(dmin, Q4Numbers::floats(numbers.min + in_set)),
         p + at.quants + static_cast<size_t>(g) * kQ4GroupBytes);

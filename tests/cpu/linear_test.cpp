@@ -9,6 +9,7 @@
 
 #include "base/half.h"
 
+#include "cpu/formats_avx512.h"
 #include "cpu/isa.h"
 #include "cpu/memory.h"
 #include "cpu/packed_weights.h"
@@ -76,7 +77,6 @@ struct Inputs {
   }
 
   static float value(Input input, bool many, const void* blocks, size_t i) {
-    if (input == Input::kInt8OrBF16 && many) return bf16_to_f32(static_cast<const uint16_t*>(blocks)[i]);
     if (input == Input::kInt8OrBytes && many) {
       const ByteBlock& b = static_cast<const ByteBlock*>(blocks)[i / kBlock];
       return b.d * b.q[i % kBlock];
@@ -106,10 +106,9 @@ Sum product(const float* w, const float* x, int cols) {
 // Sums of n products in f32 round by about √n · 2^-24 of their size; minima and zero points cancel, which costs a
 // little more.
 double bound(const Sum& sum) { return 3e-6 * sum.size + 1e-6; }
-// Where many tokens are multiplied in bfloat16, weights are rounded to its 8 bits; where in bytes, to half a 127th of
-// the largest of their block (of those that its scales allow, which may be larger than those that are there).
+// Where many tokens are multiplied in bytes, weights are rounded to half a 127th of the largest of their block (of
+// those that its scales allow, which may be larger than those that are there).
 double bound_of_many(const Linear& matrix, const Sum& sum, const float* w, const float* x) {
-  if (matrix.input() == Input::kInt8OrBF16) return bound(sum) + sum.size / 256;
   double rounding = 0;
   for (int b = 0; matrix.input() == Input::kInt8OrBytes && b < matrix.cols; b += kBlock) {
     float most = 0;
@@ -160,7 +159,7 @@ TEST_P(LinearTest, TilesTimesManyTokens) {
         const int first = matrix.some_row();
         const std::vector<float> bias = random.bells(static_cast<size_t>(rows + 16));
         matrix.linear.bias = bias.data();
-        const int tokens = 1 + random.below(20);
+        const int tokens = 1 + random.below(70);
         const Inputs x(k(), matrix.linear, tokens, true, random);
         std::vector<float> c(static_cast<size_t>(tokens) * kTileRows + 1, 77.0f);
         multiply_tiles(k(), matrix.linear, first, rows, x.rows.data(), tokens, c.data(), matrix.scratch);
@@ -246,6 +245,58 @@ TEST_P(LinearTest, AnyNumberOfTokensGivesTheSameBits) {
     }
   }
 }
+
+#if defined(__x86_64__)
+const Kernels* kernels_named(const std::string& name) {
+  for (const Kernels* kernels : available_kernels()) {
+    if (name == kernels->name) return kernels;
+  }
+  return nullptr;
+}
+
+TEST(Linear, BothWaysToFetchWeightsGiveTheSameBits) {
+  const Kernels* k = kernels_named("avx512");
+  if (!k) GTEST_SKIP() << "this machine has no AVX-512";
+  Random random(18);
+  for (const DType type : {DType::kQ4_K, DType::kQ6_K}) {
+    const auto one = type == DType::kQ4_K ? avx512::few_q4_k<avx512::OneStrip> : avx512::few_q6_k<avx512::OneStrip>;
+    const auto two = type == DType::kQ4_K ? avx512::few_q4_k<avx512::TwoStrips> : avx512::few_q6_k<avx512::TwoStrips>;
+    for (const int cols : {32, 288, 1152}) {
+      const OwnedTensor w("w", type, {80, cols}, random, 0.05f);
+      const Matrix matrix(*k, w.tensor);
+      const Inputs x(*k, matrix.linear, kMostFew, false, random);
+      for (const int rows : {1, 16, 17, 32, 47, 80}) {
+        for (const int tokens : {1, 2, kMostFew}) {
+          std::vector<float> a(kMostFew * 80 + 1, 77.0f), b = a;
+          one(matrix.linear.data, rows, cols, x.rows.data(), tokens, a.data(), 80);
+          two(matrix.linear.data, rows, cols, x.rows.data(), tokens, b.data(), 80);
+          ASSERT_EQ(a, b) << name_of(type) << " cols " << cols << " rows " << rows << " tokens " << tokens;
+          ASSERT_NE(a[static_cast<size_t>(rows - 1)], 77.0f);
+        }
+      }
+    }
+  }
+}
+
+TEST(Linear, TilesOfAmxGiveTheBitsOfAvx512) {
+  const Kernels *avx512 = kernels_named("avx512"), *amx = kernels_named("amx");
+  if (!amx) GTEST_SKIP() << "this machine has no AMX";
+  Random random(19);
+  for (const DType type : {DType::kQ4_K, DType::kQ6_K}) {
+    for (const int cols : {32, 288, 1152}) {
+      const OwnedTensor w("w", type, {64, cols}, random, 0.05f);
+      const Matrix one(*avx512, w.tensor), other(*amx, w.tensor);
+      const Inputs x(*avx512, one.linear, 100, true, random);
+      for (const int tokens : {1, 9, 16, 17, 32, 33, 48, 49, 100}) {
+        std::vector<float> a(static_cast<size_t>(tokens) * 64), b = a;
+        multiply_tiles(*avx512, one.linear, 0, 64, x.rows.data(), tokens, a.data(), one.scratch);
+        multiply_tiles(*amx, other.linear, 0, 64, x.rows.data(), tokens, b.data(), other.scratch);
+        ASSERT_EQ(a, b) << name_of(type) << " cols " << cols << " tokens " << tokens;
+      }
+    }
+  }
+}
+#endif
 
 // The largest quants and activations there are: nothing may overflow or saturate on the way.
 TEST_P(LinearTest, ExtremeQuantsDoNotOverflow) {
