@@ -123,7 +123,8 @@ void add_bench(CLI::App& app) {
           ->capture_default_str();
   arguments->tokens =
       inference->add_option("--tokens", arguments->workload.tokens, "Tokens to decode")->capture_default_str();
-  inference->add_option("--runs", arguments->workload.runs, "Runs, after one that warms up")->capture_default_str();
+  inference->add_option("--runs", arguments->workload.runs, "Runs, after a second or one run that warms up")
+      ->capture_default_str();
   inference->add_option("--context", arguments->workload.context, "Context to make room for (default: what is needed)")
       ->check(CLI::PositiveNumber);
   inference->add_option("--threads", arguments->workload.threads, "Threads (default: one a core)")
