@@ -71,10 +71,13 @@ Tiles project_tiles(const Capabilities& capabilities, uint64_t rows_of_all, uint
   // Very many rows: a few workgroups a multiprocessor, each of which makes its x once and goes on. Small ones, unless x
   // is so long that few threads would take many turns to make it.
   if (workgroups() > 2 * kMultiprocessors) {
-    const bool small = quads <= 4 * kFewThreads;
-    if (small) t.rows = 2;
-    if (small) t.groups = std::min(most, kFewThreads) / t.lanes;
-    t.bands = div_up(workgroups(), (small ? kSmallWorkgroups : 1) * kMultiprocessors);
+    uint64_t together = 1;
+    if (quads <= 4 * kFewThreads) {
+      t.rows = 2;
+      t.groups = std::min(most, kFewThreads) / t.lanes;
+      together = kSmallWorkgroups;
+    }
+    t.bands = div_up(workgroups(), together * kMultiprocessors);
   }
   t.steps = steps_of(pieces, t);
   return t;

@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/half.h"
-
 #include "cpu/formats_avx512.h"
 #include "cpu/isa.h"
 #include "cpu/memory.h"
