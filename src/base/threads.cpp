@@ -105,18 +105,22 @@ void ThreadPool::run(const std::function<void(int, int)>& job) {
   for (int left; (left = s.unfinished.load(std::memory_order_acquire)) != 0;) s.unfinished.wait(left);
 }
 
-void ThreadPool::barrier() {
+uint32_t ThreadPool::arrive() {
   State& s = *state_;
-  if (s.count == 1) return;
   const uint32_t round = s.round.load(std::memory_order_acquire);
   if (s.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == s.count) {
     s.arrived.store(0, std::memory_order_relaxed);
     s.round.fetch_add(1, std::memory_order_release);
     s.round.notify_all();
-    return;
   }
-  for (int i = 0; i < kSpins && s.round.load(std::memory_order_acquire) == round; ++i) pause();
-  while (s.round.load(std::memory_order_acquire) == round) s.round.wait(round);
+  return round;
+}
+
+bool ThreadPool::passed(uint32_t round) const { return state_->round.load(std::memory_order_acquire) != round; }
+
+void ThreadPool::wait(uint32_t round) {
+  for (int i = 0; i < kSpins && !passed(round); ++i) pause();
+  while (!passed(round)) state_->round.wait(round);
 }
 
 Range share(long n, int index, int count, long grain) {

@@ -2,6 +2,7 @@
 // a while before they sleep.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -25,7 +26,11 @@ class ThreadPool {
   void run(const std::function<void(int index, int count)>& job);
 
   // Waits, inside a job, until every thread of the pool is here.
-  void barrier();
+  void barrier() { wait(arrive()); }
+  // The same in two steps, for who has something to do meanwhile.
+  uint32_t arrive();
+  bool passed(uint32_t round) const;
+  void wait(uint32_t round);
 
  private:
   struct State;

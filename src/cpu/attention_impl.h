@@ -11,6 +11,7 @@ constexpr int kVectors = kKeyTile / kLanes;        // of one key tile
 constexpr int kScoreTiles = kLanes == 16 ? 2 : 1;  // tiles scored together
 constexpr int kScoreRows = kLanes == 16 ? 8 : 4;   // rows scored together
 constexpr int kScorePitch = kUnitKeys;             // scores [rows][kScorePitch]
+constexpr int kLineElements = 32;                  // keys' numbers of a cache line
 constexpr int kMixRows = 4;                        // rows mixed together
 constexpr int kMixVectors = kLanes == 16 ? 4 : 2;  // value vectors mixed together
 
@@ -22,14 +23,16 @@ inline Vf load_keys(const KeyTile& tile, int d, int v) {
   return load_i16_n(p, left < 0 ? 0 : left < kLanes ? left : kLanes);
 }
 
-// scores[r][t][key] = query r · the key's whole numbers, for R rows and T tiles.
+// scores[r][t][key] = query r · the key's whole numbers, for R rows and T tiles. `fetch`: the tiles' values are fetched
+// meanwhile.
 template <int R, int T, bool Whole>
-void score(const float* queries, int dim, const KeyTile* tiles, float* scores) {
+void score(const float* queries, int dim, const KeyTile* tiles, float* scores, bool fetch) {
   Vf sum[R][T * kVectors];
   for (int r = 0; r < R; ++r) {
     for (int v = 0; v < T * kVectors; ++v) sum[r][v] = zero();
   }
   for (int d = 0; d < dim; ++d) {
+    if (fetch) __builtin_prefetch(tiles[0].values + d * T * kKeyTile, 0, 2);
     Vf keys[T * kVectors];
 #pragma GCC unroll 4
     for (int t = 0; t < T; ++t) {
@@ -53,7 +56,7 @@ template <int R, int T, bool Whole>
 int score_groups(const QueryTile& q, const KeyTile* tiles, float* scores, int r) {
   for (; r + R <= q.rows; r += R) {
     score<R, T, Whole>(q.queries + static_cast<size_t>(r) * static_cast<size_t>(q.dim), q.dim, tiles,
-                       scores + r * kScorePitch);
+                       scores + r * kScorePitch, r == 0);
   }
   return r;
 }
@@ -121,10 +124,12 @@ inline Shares weigh(const QueryTile& q, int row, const KeyTile* tiles, int count
 // mixed = mixed · kept + new · added
 inline Vf join(Vf mixed, Vf fresh, float kept, float added) { return fma(fresh, set1(added), mul(mixed, set1(kept))); }
 
-// Joins Σ weight · value to mixed, over R rows and V vectors of columns, of which the last may be partial.
+// Joins Σ weight · value to mixed, over R rows and V vectors of columns, of which the last may be partial. `next`: the
+// keys of the next unit or null, fetched meanwhile: as large a share of them as these columns are of all.
 template <int R, int V>
 void mix(const KeyTile* tiles, int count, const float* weights, const Shares* shares, float* mixed, int dim, int column,
-         int last_lanes) {
+         int last_lanes, const int16_t* next) {
+  constexpr int kEach = V * kLanes;  // of them a key of these
   const auto lanes_of = [&](int v) { return v == V - 1 ? last_lanes : kLanes; };
   Vf sum[R][V];
 #pragma GCC unroll 4
@@ -134,6 +139,9 @@ void mix(const KeyTile* tiles, int count, const float* weights, const Shares* sh
   }
   for (int t = 0; t < count; ++t) {
     for (int j = 0; j < tiles[t].pitch; ++j) {
+      for (int i = 0; next && i < kEach; i += kLineElements) {
+        __builtin_prefetch(next + column * kUnitKeys + (t * kKeyTile + j) * kEach + i, 0, 2);
+      }
       const int16_t* row = tiles[t].values + static_cast<size_t>(j) * static_cast<size_t>(dim) + column;
       Vf value[V];
 #pragma GCC unroll 4
@@ -160,18 +168,20 @@ void mix(const KeyTile* tiles, int count, const float* weights, const Shares* sh
 }
 
 template <int R>
-void mix_rows(const KeyTile* tiles, int count, const float* weights, const Shares* shares, float* mixed, int dim) {
+void mix_rows(const KeyTile* tiles, int count, const float* weights, const Shares* shares, float* mixed, int dim,
+              const int16_t* next) {
   int column = 0;
   for (; column + kMixVectors * kLanes <= dim; column += kMixVectors * kLanes) {
-    mix<R, kMixVectors>(tiles, count, weights, shares, mixed, dim, column, kLanes);
+    mix<R, kMixVectors>(tiles, count, weights, shares, mixed, dim, column, kLanes, next);
   }
   for (; column < dim; column += kLanes) {
     const int left = dim - column;
-    mix<R, 1>(tiles, count, weights, shares, mixed, dim, column, left < kLanes ? left : kLanes);
+    mix<R, 1>(tiles, count, weights, shares, mixed, dim, column, left < kLanes ? left : kLanes, next);
   }
 }
 
-void attend(const QueryTile& q, const KeyTile* tiles, int count, const SoftmaxState& state, float* scratch) {
+void attend(const QueryTile& q, const KeyTile* tiles, int count, const SoftmaxState& state, float* scratch,
+            const int16_t* next) {
   float* scores = scratch;
   Shares* shares = reinterpret_cast<Shares*>(scratch + static_cast<size_t>(q.rows) * kScorePitch);
   bool whole = true;
@@ -190,10 +200,11 @@ void attend(const QueryTile& q, const KeyTile* tiles, int count, const SoftmaxSt
   const size_t dim = static_cast<size_t>(q.dim);
   for (; r + kMixRows <= q.rows; r += kMixRows) {
     mix_rows<kMixRows>(tiles, count, scores + r * kScorePitch, shares + r, state.mixed + static_cast<size_t>(r) * dim,
-                       q.dim);
+                       q.dim, r == 0 ? next : nullptr);
   }
   for (; r < q.rows; ++r) {
-    mix_rows<1>(tiles, count, scores + r * kScorePitch, shares + r, state.mixed + static_cast<size_t>(r) * dim, q.dim);
+    mix_rows<1>(tiles, count, scores + r * kScorePitch, shares + r, state.mixed + static_cast<size_t>(r) * dim, q.dim,
+                r == 0 ? next : nullptr);
   }
 }
 

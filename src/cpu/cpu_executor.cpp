@@ -38,6 +38,26 @@ const Kernels& affordable_kernels(const Plan& plan, const Weights& weights) {
   return other;
 }
 
+// What a thread is about to read, fetched into its second cache while it waits for the others.
+class FetchAhead {
+ public:
+  void expect(const std::byte* data) {
+    if (data == expected_) return;
+    expected_ = at_ = data;
+  }
+  // Fetches a few lines; false when there is nothing left to fetch.
+  bool some() {
+    if (!expected_ || at_ >= expected_ + kBytes) return false;
+    for (int i = 0; i < kLines; ++i, at_ += kLine) __builtin_prefetch(at_, 0, 2);
+    return true;
+  }
+
+ private:
+  static constexpr size_t kBytes = 256 << 10;  // a fraction of the second cache
+  static constexpr int kLines = 4;
+  const std::byte *expected_ = nullptr, *at_ = nullptr;
+};
+
 class CpuExecutor : public Executor {
  public:
   CpuExecutor(const ModelConfig& config, const Plan& plan, const Weights& weights, const ExecutorOptions& options,
@@ -140,6 +160,7 @@ class CpuExecutor : public Executor {
     counter_pitch_ =
         round_up(program_.nodes.size() * sizeof(Counter), kLine) / sizeof(Counter) + kLine / sizeof(Counter);
     counters_ = std::vector<Counter>(counter_pitch_ * static_cast<size_t>(pool_.size()));
+    find_readers();
     const size_t each = round_up(scratch_bytes(program_, plan_, block_), 4096);
     scratch_memory_ = Memory();
     scratch_memory_ = Memory::large(each * static_cast<size_t>(pool_.size()), "scratch of the threads");
@@ -147,6 +168,30 @@ class CpuExecutor : public Executor {
     for (int i = 0; i < pool_.size(); ++i) {
       scratch_.push_back(make_scratch(program_, plan_, block_, scratch_memory_.data() + each * static_cast<size_t>(i)));
     }
+  }
+
+  void find_readers() {
+    const size_t count = program_.nodes.size(), threads = static_cast<size_t>(pool_.size());
+    const auto reads = [&](size_t n) {
+      return program_.nodes[n].kind == NodeKind::kMatMul || program_.nodes[n].kind == NodeKind::kAttend;
+    };
+    readers_.assign(count, 0);
+    first_weights_.assign(count * threads, nullptr);
+    for (size_t n = 0; n < count; ++n) {
+      size_t other = (n + 1) % count;  // behind the last node comes the next token
+      while (other != n && !reads(other)) other = (other + 1) % count;
+      readers_[n] = other;
+      for (size_t t = 0; t < threads; ++t) {
+        first_weights_[n * threads + t] = first_weights(program_.nodes[n], static_cast<int>(t), pool_.size());
+      }
+    }
+  }
+
+  // What a thread begins a node with, where tokens are few.
+  const std::byte* first_read(size_t node, int thread) const {
+    const Node& reader = program_.nodes[node];
+    if (reader.kind == NodeKind::kAttend) return first_keys(state_, reader, thread);
+    return first_weights_[node * static_cast<size_t>(pool_.size()) + static_cast<size_t>(thread)];
   }
 
   // One parallel region for the whole block; with a tap one up to each tapped step, so that the tap runs outside.
@@ -178,11 +223,19 @@ class CpuExecutor : public Executor {
 
   void run_nodes(int thread, int count) {
     const Scratch& scratch = scratch_[static_cast<size_t>(thread)];
+    FetchAhead ahead;
+    const bool few = state_.tokens.size() < static_cast<size_t>(state_.many_tokens);
     for (size_t n = first_node_; n < last_node_; ++n) {
       const Node& node = program_.nodes[n];
       if (state_.rows(node.logit_rows) == 0 || skipped(state_, node)) continue;
-      run_node(state_, node, Work(&counters_[n], counter_pitch_, thread, count), scratch);
-      if (n + 1 < last_node_) pool_.barrier();
+      const std::byte* next = few ? first_read(readers_[n], thread) : nullptr;
+      ahead.expect(next);
+      run_node(state_, node, Work(&counters_[n], counter_pitch_, thread, count), scratch, next);
+      if (n + 1 == last_node_) break;
+      const uint32_t round = pool_.arrive();
+      while (!pool_.passed(round) && ahead.some()) {
+      }
+      pool_.wait(round);
     }
   }
 
@@ -199,6 +252,8 @@ class CpuExecutor : public Executor {
   Memory arena_, scratch_memory_, partials_, logits_;
   std::vector<Scratch> scratch_;
   std::vector<Counter> counters_;
+  std::vector<size_t> readers_;                  // of each node: the next one that reads weights or keys
+  std::vector<const std::byte*> first_weights_;  // [node][thread]
   size_t counter_pitch_ = 0;
   std::function<void(int, int)> job_;
   size_t first_node_ = 0, last_node_ = 0;

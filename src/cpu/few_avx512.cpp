@@ -8,10 +8,18 @@
 namespace doppler::cpu::avx512 {
 namespace {
 
+// What is fetched while weights at some place are multiplied: those Way::kAhead bytes on or, towards the end, the first
+// of those that the thread reads after them.
+struct Following {
+  const uint8_t* end;
+  ptrdiff_t jump;  // from there to the next ones
+  ptrdiff_t from(const uint8_t* p, ptrdiff_t ahead) const { return p + ahead < end ? ahead : ahead + jump; }
+};
+
 template <class Way>
-inline void fetch(const uint8_t* p, int vectors) {
+inline void fetch(const uint8_t* p, ptrdiff_t ahead, int vectors) {
 #pragma GCC unroll 6
-  for (int i = 0; i < vectors; ++i) Way::fetch(p + i * kVector);
+  for (int i = 0; i < vectors; ++i) Way::fetch(p + i * kVector, ahead);
 }
 
 // dot[i][t] += `Steps` times four columns of strip i, from step `first` of a group on. With one strip and one token
@@ -48,16 +56,19 @@ struct Q4 {
   static size_t strip_bytes(int cols) { return strip_q4_k(cols); }
 
   template <class Way, int S, int T>
-  static void strips(const uint8_t* p, size_t far, int groups, const ActBlock* const* x, __m512 (*sums)[T]) {
+  static void strips(const uint8_t* p, size_t far, int groups, const ActBlock* const* x, const Following& following,
+                     __m512 (*sums)[T]) {
     for (int b = 0; b * kBlockGroups < groups; ++b) {
       const int here = groups_here(groups, b);
       const Q4Strip at(here);
       __m512 d[S], dmin[S];
+      ptrdiff_t ahead[S];
 #pragma GCC unroll 2
       for (int i = 0; i < S; ++i) {
         d[i] = row_numbers(p + i * far);
         dmin[i] = row_numbers(p + i * far + 2 * kStripRows);
-        fetch<Way>(p + i * far, 4);
+        ahead[i] = following.from(p + i * far, Way::kAhead);
+        fetch<Way>(p + i * far, ahead[i], 4);
       }
       const uint8_t* quants = p + at.quants;
       for (int first = 0; first < here; first += 4) {
@@ -77,7 +88,7 @@ struct Q4 {
             for (int i = 0; i < S; ++i) dot[i][t] = _mm512_setzero_si512();
           }
 #pragma GCC unroll 2
-          for (int i = 0; i < S; ++i) fetch<Way>(quants + i * far, 4);
+          for (int i = 0; i < S; ++i) fetch<Way>(quants + i * far, ahead[i], 4);
           products<S, T, 8>([&](int i, int step) { return q4_columns(quants + i * far, step); }, 0, q, dot);
 #pragma GCC unroll 2
           for (int i = 0; i < S; ++i) {
@@ -99,23 +110,26 @@ struct Q6 {
   static size_t strip_bytes(int cols) { return strip_q6_k(cols); }
 
   template <class Way, int S, int T>
-  static void strips(const uint8_t* p, size_t far, int groups, const ActBlock* const* x, __m512 (*sums)[T]) {
+  static void strips(const uint8_t* p, size_t far, int groups, const ActBlock* const* x, const Following& following,
+                     __m512 (*sums)[T]) {
     const uint8_t* numbers = p;
     for (int b = 0; b * kBlockGroups < groups; ++b) {
       const int here = groups_here(groups, b);
       const Q6Strip at(here, b);
       if (b % 2 == 0) numbers = p;
       __m512 d[S];
+      ptrdiff_t ahead[S];
 #pragma GCC unroll 2
       for (int i = 0; i < S; ++i) {
         d[i] = row_numbers(numbers + i * far + b % 2 * 2 * kStripRows);
-        fetch<Way>(p + i * far, 4);
+        ahead[i] = following.from(p + i * far, Way::kAhead);
+        fetch<Way>(p + i * far, ahead[i], 4);
       }
       const uint8_t* scales = p + at.scales;
       const uint8_t* quants = p + at.quants;
       for (int g = 0; g < here; ++g, quants += kQ6GroupBytes) {
 #pragma GCC unroll 2
-        for (int i = 0; i < S; ++i) fetch<Way>(quants + i * far, 6);
+        for (int i = 0; i < S; ++i) fetch<Way>(quants + i * far, ahead[i], 6);
 #pragma GCC unroll 2
         for (int half = 0; half < 2; ++half, scales += kStripRows) {
           const int8_t* q[T];
@@ -143,12 +157,13 @@ struct Q6 {
 // rows ≤ S · kStripRows. Inline: a call a strip costs a tenth where memory is fast.
 template <class Quants, class Way, int S, int T>
 [[gnu::always_inline]] inline void times_strips(const uint8_t* p, size_t far, int rows, int cols,
-                                                const ActBlock* const* x, float* out, size_t pitch) {
+                                                const ActBlock* const* x, const Following& following, float* out,
+                                                size_t pitch) {
   __m512 sums[S][T];
   for (int i = 0; i < S; ++i) {
     for (int t = 0; t < T; ++t) sums[i][t] = _mm512_setzero_ps();
   }
-  Quants::template strips<Way, S, T>(p, far, groups_of(cols), x, sums);
+  Quants::template strips<Way, S, T>(p, far, groups_of(cols), x, following, sums);
   for (int i = 0; i < S; ++i, rows -= kStripRows, out += kStripRows) {
     const __mmask16 here = static_cast<__mmask16>(rows < kStripRows ? (1u << rows) - 1u : 0xffffu);
     for (int t = 0; t < T; ++t) _mm512_mask_storeu_ps(out + static_cast<size_t>(t) * pitch, here, sums[i][t]);
@@ -156,49 +171,55 @@ template <class Quants, class Way, int S, int T>
 }
 
 template <class Quants, class Way, int T>
-void times_tokens(const void* strips, int rows, int cols, const void* const* x, float* out, size_t pitch) {
+void times_tokens(const void* strips, int rows, int cols, const void* const* x, float* out, size_t pitch,
+                  const void* next) {
   constexpr int kTogether = T == 1 ? Way::kStrips : 1;
   const uint8_t* p = static_cast<const uint8_t*>(strips);
   const size_t far = Quants::strip_bytes(cols);
   const ActBlock* a[T];
   for (int t = 0; t < T; ++t) a[t] = static_cast<const ActBlock*>(x[t]);
+  const uint8_t* end = p + static_cast<size_t>((rows + kStripRows - 1) / kStripRows) * far;
+  const Following following{end, next ? reinterpret_cast<intptr_t>(next) - reinterpret_cast<intptr_t>(end) : 0};
   int r = 0;
   for (; rows - r > (kTogether - 1) * kStripRows; r += kTogether * kStripRows, p += kTogether * far) {
-    times_strips<Quants, Way, kTogether, T>(p, far, rows - r, cols, a, out + r, pitch);
+    times_strips<Quants, Way, kTogether, T>(p, far, rows - r, cols, a, following, out + r, pitch);
   }
-  if (r < rows) times_strips<Quants, Way, 1, T>(p, far, rows - r, cols, a, out + r, pitch);
+  if (r < rows) times_strips<Quants, Way, 1, T>(p, far, rows - r, cols, a, following, out + r, pitch);
 }
 
 template <class Quants, class Way>
-void times_few(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch) {
+void times_few(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch,
+               const void* next) {
   switch (tokens) {
-    case 1: return times_tokens<Quants, Way, 1>(strips, rows, cols, x, out, pitch);
-    case 2: return times_tokens<Quants, Way, 2>(strips, rows, cols, x, out, pitch);
-    case 3: return times_tokens<Quants, Way, 3>(strips, rows, cols, x, out, pitch);
-    case 4: return times_tokens<Quants, Way, 4>(strips, rows, cols, x, out, pitch);
-    case 5: return times_tokens<Quants, Way, 5>(strips, rows, cols, x, out, pitch);
-    case 6: return times_tokens<Quants, Way, 6>(strips, rows, cols, x, out, pitch);
-    case 7: return times_tokens<Quants, Way, 7>(strips, rows, cols, x, out, pitch);
-    default: return times_tokens<Quants, Way, 8>(strips, rows, cols, x, out, pitch);
+    case 1: return times_tokens<Quants, Way, 1>(strips, rows, cols, x, out, pitch, next);
+    case 2: return times_tokens<Quants, Way, 2>(strips, rows, cols, x, out, pitch, next);
+    case 3: return times_tokens<Quants, Way, 3>(strips, rows, cols, x, out, pitch, next);
+    case 4: return times_tokens<Quants, Way, 4>(strips, rows, cols, x, out, pitch, next);
+    case 5: return times_tokens<Quants, Way, 5>(strips, rows, cols, x, out, pitch, next);
+    case 6: return times_tokens<Quants, Way, 6>(strips, rows, cols, x, out, pitch, next);
+    case 7: return times_tokens<Quants, Way, 7>(strips, rows, cols, x, out, pitch, next);
+    default: return times_tokens<Quants, Way, 8>(strips, rows, cols, x, out, pitch, next);
   }
 }
 
 }  // namespace
 
 template <class Way>
-void few_q4_k(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch) {
-  times_few<Q4, Way>(strips, rows, cols, x, tokens, out, pitch);
+void few_q4_k(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch,
+              const void* next) {
+  times_few<Q4, Way>(strips, rows, cols, x, tokens, out, pitch, next);
 }
 
 template <class Way>
-void few_q6_k(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch) {
-  times_few<Q6, Way>(strips, rows, cols, x, tokens, out, pitch);
+void few_q6_k(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch,
+              const void* next) {
+  times_few<Q6, Way>(strips, rows, cols, x, tokens, out, pitch, next);
 }
 
-template void few_q4_k<OneStrip>(const void*, int, int, const void* const*, int, float*, size_t);
-template void few_q4_k<TwoStrips>(const void*, int, int, const void* const*, int, float*, size_t);
-template void few_q6_k<OneStrip>(const void*, int, int, const void* const*, int, float*, size_t);
-template void few_q6_k<TwoStrips>(const void*, int, int, const void* const*, int, float*, size_t);
+template void few_q4_k<OneStrip>(const void*, int, int, const void* const*, int, float*, size_t, const void*);
+template void few_q4_k<TwoStrips>(const void*, int, int, const void* const*, int, float*, size_t, const void*);
+template void few_q6_k<OneStrip>(const void*, int, int, const void* const*, int, float*, size_t, const void*);
+template void few_q6_k<TwoStrips>(const void*, int, int, const void* const*, int, float*, size_t, const void*);
 
 }  // namespace doppler::cpu::avx512
 #endif

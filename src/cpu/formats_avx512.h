@@ -25,20 +25,24 @@ void row_q6_k(const void* strip, int row, int cols, float* out);
 // AMD: one after another, each line fetched once and not kept.
 struct OneStrip {
   static constexpr int kStrips = 1;
-  static void fetch(const uint8_t* p) { __builtin_prefetch(p + 8192, 0, 0); }
+  static constexpr ptrdiff_t kAhead = 8192;
+  static void fetch(const uint8_t* p, ptrdiff_t ahead) { __builtin_prefetch(p + ahead, 0, 0); }
 };
 // Intel: two at once, each line fetched far ahead into the second cache and then into the first.
 struct TwoStrips {
   static constexpr int kStrips = 2;
-  static void fetch(const uint8_t* p) {
-    __builtin_prefetch(p + 32768, 0, 2);
+  static constexpr ptrdiff_t kAhead = 32768;
+  static void fetch(const uint8_t* p, ptrdiff_t ahead) {
+    __builtin_prefetch(p + ahead, 0, 2);
     __builtin_prefetch(p + 2048, 0, 3);
   }
 };
 template <class Way>
-void few_q4_k(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch);
+void few_q4_k(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch,
+              const void* next);
 template <class Way>
-void few_q6_k(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch);
+void few_q6_k(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch,
+              const void* next);
 
 // Floats are multiplied where they lie: a tile is a RowsNote.
 void note_rows(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile);

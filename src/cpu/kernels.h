@@ -61,8 +61,10 @@ struct Packing {
   size_t (*strip_bytes)(int cols);  // a multiple of 64
   // rows ≤ kStripRows; those that are missing are zeros.
   void (*pack)(const void* weights, size_t stride, int rows, int cols, void* strip);
-  // out[t · pitch + r] = row r · x[t] for up to kMostFew tokens.
-  void (*few)(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch);
+  // out[t · pitch + r] = row r · x[t] for up to kMostFew tokens. `next`: the weights that this thread reads after
+  // these, which are fetched ahead; null where that is not known.
+  void (*few)(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch,
+              const void* next);
   // As UnpackFn, from one or two strips.
   void (*unpack)(const void* strips, int rows, int cols, int k0, int depth, void* tile);
   // One row of a strip as floats, to the bit what the unpacked row decodes to.
@@ -169,8 +171,10 @@ struct Kernels {
   void (*quantize_bytes)(const float* x, int n, ByteBlock* out) = nullptr;
   // Rounds x to whole numbers up to ±32767 times the scale it returns (NaN, with zeros, if an x is not finite).
   float (*to_i16)(const float* x, int16_t* out, int n);
-  // Joins the softmax of one unit's keys, in `count` ≤ kUnitTiles tiles, to the running one.
-  void (*attend)(const QueryTile& q, const KeyTile* tiles, int count, const SoftmaxState& state, float* scratch);
+  // Joins the softmax of one unit's keys, in `count` ≤ kUnitTiles tiles, to the running one. `next`: the keys that this
+  // thread reads after them, or null.
+  void (*attend)(const QueryTile& q, const KeyTile* tiles, int count, const SoftmaxState& state, float* scratch,
+                 const int16_t* next);
   // Joins one row of a running softmax to another: what `attend` does with a unit.
   void (*merge)(const SoftmaxState& into, const SoftmaxState& part, int dim);
 

@@ -85,7 +85,7 @@ KvCache::KvCache(const Plan& plan, int context, int block) {
     bytes += layer.store.bytes();
     if (layer.kind != KvKind::kWhole) aside_bytes = std::max(aside_bytes, layer.aside.bytes());
   }
-  memory_ = Memory(bytes, "the context");
+  memory_ = Memory::large(bytes, "the context");
   aside_memory_ = Memory(aside_bytes, "a block of fresh keys and values");
   std::byte* next = memory_.data();
   for (Layer& layer : layers_) {

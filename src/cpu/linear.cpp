@@ -84,9 +84,9 @@ size_t decoded_floats(const Linear& matrix) {
 }
 
 void multiply_rows(const Kernels& kernels, const Linear& m, int first, int count, const void* const* x, int tokens,
-                   float* out, size_t pitch, const LinearScratch& scratch) {
+                   float* out, size_t pitch, const LinearScratch& scratch, const void* next) {
   const std::byte* rows = m.data + m.strides(first) * m.stride;
-  if (m.packed) m.format->packing->few(rows, count, m.cols, x, tokens, out, pitch);
+  if (m.packed) m.format->packing->few(rows, count, m.cols, x, tokens, out, pitch, next);
   for (int t = 0; t < tokens; ++t, out += pitch) {
     if (m.format && !m.packed) {
       m.format->dot(rows, m.stride, count, x[t], m.cols, out);

@@ -50,9 +50,9 @@ struct LinearScratch {
 size_t decoded_floats(const Linear& matrix);
 
 // out[t · pitch + i] = row (first + i) · x[t] (+ bias) for `count` rows and up to kMostFew tokens. The first row of a
-// packed matrix is a multiple of kStripRows, here and below.
+// packed matrix is a multiple of kStripRows, here and below. `next` as in Packing::few.
 void multiply_rows(const Kernels& kernels, const Linear& matrix, int first, int count, const void* const* x, int tokens,
-                   float* out, size_t pitch, const LinearScratch& scratch);
+                   float* out, size_t pitch, const LinearScratch& scratch, const void* next = nullptr);
 
 // c [tiles][tokens][kTileRows] = rows first … first+count-1, in tiles of kTileRows, times each x[t] (+ bias). The
 // activations of one slice of columns pass all tiles before the next slice, so that they come from a near cache.

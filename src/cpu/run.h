@@ -83,12 +83,20 @@ class Work {
   int next(int pieces) {
     for (; helped_ < threads_; ++helped_) {
       const int owner = (thread_ + helped_) % threads_;
-      const Range range = share(pieces, owner, threads_);
+      const Range range = stretch(pieces, owner, threads_);
       const long piece =
           range.begin + taken_[static_cast<size_t>(owner) * pitch_].fetch_add(1, std::memory_order_relaxed);
       if (piece < range.end) return static_cast<int>(piece);
     }
     return -1;
+  }
+
+  // The pieces that a thread begins with.
+  static Range stretch(int pieces, int thread, int threads) { return share(pieces, thread, threads); }
+  // Does the piece after this one belong to the same stretch of this thread?
+  bool goes_on(int pieces, int piece) const {
+    const Range own = stretch(pieces, thread_, threads_);
+    return piece >= own.begin && piece + 1 < own.end;
   }
 
  private:
@@ -102,10 +110,15 @@ class Work {
 inline bool skipped(const RunState& state, const Node& node) {
   return node.settles && by_groups(node.ops[0].input, state.many(node.ops[0].out));
 }
-void run_node(const RunState& state, const Node& node, Work work, const Scratch& scratch);
+// `next`: what this thread reads first in the next node that reads much, or null.
+void run_node(const RunState& state, const Node& node, Work work, const Scratch& scratch, const std::byte* next);
 
 void run_rows(const RunState& state, const Node& node, Work work, const Scratch& scratch);
-void run_matmul(const RunState& state, const Node& node, Work work, const Scratch& scratch);
+void run_matmul(const RunState& state, const Node& node, Work work, const Scratch& scratch, const std::byte* next);
+// What a thread begins with: a matmul node's weights when tokens are few, an attend node's keys when there is one
+// token. Null where that is not known.
+const std::byte* first_weights(const Node& node, int thread, int threads);
+const std::byte* first_keys(const RunState& state, const Node& node, int thread);
 void run_experts(const RunState& state, const Node& node, Work work, const Scratch& scratch);
 void run_attend(const RunState& state, const Node& node, Work work, const Scratch& scratch);
 void merge_row(const RunState& state, const Op& op, int row, const Scratch& scratch);

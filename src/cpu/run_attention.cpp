@@ -26,22 +26,39 @@ class Units {
 
   static int of(int position) { return position / kUnitKeys; }
 
-  // The tiles of unit `u` that can hold keys; returns how many.
-  int tiles(int head, int u, KeyTile* out) const {
+  // The tiles of unit `u` that can hold keys, without those that are older than any that is seen; returns how many.
+  int tiles(int head, int u, int oldest_seen, KeyTile* out) const {
     const int low = u * kUnitKeys, high = low + kUnitKeys - 1;
-    const bool aside = low >= base_;
-    const KvStore& store = aside ? cache_.aside(layer_) : cache_.layer(layer_);
-    const int first_slot = aside ? low - base_ : low % store.capacity;
-    const int keys = std::min({kUnitKeys, store.capacity - first_slot, newest_ - low + 1});
-    const int count = (keys + kKeyTile - 1) / kKeyTile;
-    for (int t = 0; t < count; ++t) {
-      out[t] = aside ? store.tile(head, first_slot / kKeyTile + t, base_, newest_ - base_, low, high)
-                     : store.tile(head, first_slot / kKeyTile + t, 0, in_cache_until_, low, high);
+    const Place at = place(u);
+    const int keys = std::min({kUnitKeys, at.store.capacity - at.slot, newest_ - low + 1});
+    int count = 0;
+    for (int t = std::max(0, oldest_seen - low) / kKeyTile; t * kKeyTile < keys; ++t) {
+      const int tile = at.slot / kKeyTile + t;
+      out[count++] = at.aside ? at.store.tile(head, tile, base_, newest_ - base_, low, high)
+                              : at.store.tile(head, tile, 0, in_cache_until_, low, high);
     }
     return count;
   }
 
+  // Where the keys of unit `u` begin.
+  const int16_t* keys(int head, int u) const {
+    const Place at = place(u);
+    return at.store.keys + static_cast<ptrdiff_t>(head * at.store.capacity + at.slot) * at.store.dim;
+  }
+
  private:
+  struct Place {
+    const KvStore& store;
+    int slot;  // of the unit's first key
+    bool aside;
+  };
+  Place place(int u) const {
+    const int low = u * kUnitKeys;
+    if (low >= base_) return {cache_.aside(layer_), low - base_, true};
+    const KvStore& store = cache_.layer(layer_);
+    return {store, low % store.capacity, false};
+  }
+
   const KvCache& cache_;
   const int layer_;
   int newest_;          // position of the block's last key
@@ -72,7 +89,8 @@ class Attender {
         units_(state, a_) {}
 
   // Rows [first, first + count) of all query heads of one kv head, over all units they see, or over one of them.
-  void run(int kv_head, int first, int count, bool with_sinks, int only_unit = -1) {
+  // `next`: the keys that this thread reads after these, or null.
+  void run(int kv_head, int first, int count, bool with_sinks, int only_unit = -1, const int16_t* next = nullptr) {
     const int rows = count * group_, dim = a_.head_dim;
     for (int r = 0; r < rows; ++r) {
       const int row = first + r / group_, head = kv_head * group_ + r % group_;
@@ -94,7 +112,8 @@ class Attender {
     const int to = only_unit >= 0 ? only_unit : Units::of(scratch_.last[rows - 1]);
     for (int u = from; u <= to; ++u) {
       KeyTile tiles[kUnitTiles];
-      s_.kernels->attend(q, tiles, units_.tiles(kv_head, u, tiles), softmax, scratch_.scores);
+      const int some = units_.tiles(kv_head, u, scratch_.first[0], tiles);
+      s_.kernels->attend(q, tiles, some, softmax, scratch_.scores, u < to ? units_.keys(kv_head, u + 1) : next);
     }
   }
 
@@ -120,6 +139,7 @@ class Attender {
   }
 
   const Attention& attention() const { return a_; }
+  const Units& units() const { return units_; }
 
  private:
   const RunState& s_;
@@ -141,7 +161,22 @@ Span seen_units(const RunState& state, const Attention& a) {
   return {first, Units::of(position) - first + 1};
 }
 
+// A single query's pieces: the heads of a unit, unit by unit.
+const int16_t* keys_of_piece(const Units& units, const Span& seen, int heads, int piece) {
+  return units.keys(piece % heads, seen.first + piece / heads);
+}
+
 }  // namespace
+
+const std::byte* first_keys(const RunState& state, const Node& node, int thread) {
+  if (state.rows(node.logit_rows) != 1) return nullptr;
+  const Attention& a = attention_of(state, node.ops[0]);
+  const Span seen = seen_units(state, a);
+  const Range own = Work::stretch(seen.count * a.kv_heads, thread, state.threads);
+  if (own.begin == own.end) return nullptr;
+  return reinterpret_cast<const std::byte*>(
+      keys_of_piece(Units(state, a), seen, a.kv_heads, static_cast<int>(own.begin)));
+}
 
 size_t most_units(const Attention& a, int context) {
   const int keys = a.window > 0 ? std::min(a.window, context) : context;
@@ -154,9 +189,11 @@ void run_attend(const RunState& state, const Node& node, Work work, const Scratc
   const int rows = state.rows(node.logit_rows), heads = a.kv_heads;
   if (rows == 1) {
     const Span units = seen_units(state, a);
-    for (int piece; (piece = work.next(units.count * heads)) >= 0;) {
+    const int pieces = units.count * heads;
+    for (int piece; (piece = work.next(pieces)) >= 0;) {
       const int head = piece % heads, unit = piece / heads;
-      attender.run(head, 0, 1, false, units.first + unit);
+      attender.run(head, 0, 1, false, units.first + unit,
+                   work.goes_on(pieces, piece) ? keys_of_piece(attender.units(), units, heads, piece + 1) : nullptr);
       attender.write_parts(head, unit);
     }
     return;

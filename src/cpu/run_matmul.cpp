@@ -19,25 +19,31 @@ int chunk_rows(const MatMulPart& part) {
   return std::clamp(rows, grain, kMostChunkRows);
 }
 
+// Where a row's weights lie, of a matrix that is fetched ahead; null for others.
+const std::byte* weights_at(const Linear& m, int row) {
+  return m.packed ? m.data + m.strides(row) * m.stride : nullptr;
+}
+
 class MatMulRunner {
  public:
   MatMulRunner(const RunState& state, const Node& node, const Scratch& scratch)
       : s_(state), node_(node), scratch_(scratch), k_(*state.kernels), tokens_(state.rows(node.logit_rows)) {}
 
-  void few(const MatMulPart& part, int first, int count) {
+  void few(const MatMulPart& part, int first, int count, const std::byte* next) {
     const bool direct = tokens_ == 1 && !part.glu && part.softcap == 0 && part.out_quantised < 0;
     if (direct) {
       const void* x = s_.at<std::byte>(part.in, 0, node_.logit_rows, scratch_);
       float* to = s_.at<float>(part.out, 0, node_.logit_rows, scratch_) + first;
-      return multiply_rows(k_, part.a, first, count, &x, 1, to, 0, scratch_.linear);
+      return multiply_rows(k_, part.a, first, count, &x, 1, to, 0, scratch_.linear, next);
     }
     const size_t pitch = kMostChunkRows;
     for (int t0 = 0; t0 < tokens_; t0 += kMostFew) {
       const int some = std::min(kMostFew, tokens_ - t0);
       const void* x[kMostFew];
       for (int t = 0; t < some; ++t) x[t] = s_.at<std::byte>(part.in, t0 + t, node_.logit_rows, scratch_);
-      multiply_rows(k_, part.a, first, count, x, some, scratch_.c[0], pitch, scratch_.linear);
-      if (part.glu) multiply_rows(k_, part.b, first, count, x, some, scratch_.c[1], pitch, scratch_.linear);
+      const std::byte* after_a = part.glu ? weights_at(part.b, first) : next;
+      multiply_rows(k_, part.a, first, count, x, some, scratch_.c[0], pitch, scratch_.linear, after_a);
+      if (part.glu) multiply_rows(k_, part.b, first, count, x, some, scratch_.c[1], pitch, scratch_.linear, next);
       for (int t = 0; t < some; ++t) {
         const size_t at = static_cast<size_t>(t) * pitch;
         finish(part, t0 + t, first, count, scratch_.c[0] + at, scratch_.c[1] + at);
@@ -108,26 +114,53 @@ struct Pieces {
   }
 };
 
+// The pieces of all of a node's products.
+struct NodePieces {
+  const Node& node;
+  Pieces of_part[kMostParts];
+  int count = 0;
+
+  NodePieces(const Node& n, bool many, int threads) : node(n) {
+    for (size_t p = 0; p < node.parts.size(); ++p) {
+      of_part[p] = Pieces(node.parts[p], many, threads);
+      count += of_part[p].count;
+    }
+  }
+  struct Place {
+    const MatMulPart& part;
+    int first, count;  // rows
+  };
+  Place at(int piece) const {
+    size_t p = 0;
+    for (; piece >= of_part[p].count; ++p) piece -= of_part[p].count;
+    const Range rows = of_part[p].at(piece);
+    return {node.parts[p], static_cast<int>(rows.begin), static_cast<int>(rows.end - rows.begin)};
+  }
+  const std::byte* weights(int piece) const {
+    const Place place = at(piece);
+    return weights_at(place.part.a, place.first);
+  }
+};
+
 }  // namespace
 
-void run_matmul(const RunState& state, const Node& node, Work work, const Scratch& scratch) {
+const std::byte* first_weights(const Node& node, int thread, int threads) {
+  if (node.kind != NodeKind::kMatMul) return nullptr;
+  const NodePieces pieces(node, false, threads);
+  const Range own = Work::stretch(pieces.count, thread, threads);
+  return own.begin < own.end ? pieces.weights(static_cast<int>(own.begin)) : nullptr;
+}
+
+void run_matmul(const RunState& state, const Node& node, Work work, const Scratch& scratch, const std::byte* next) {
   const bool many = state.many(node.parts[0].in);
-  Pieces pieces[kMostParts];
-  int all = 0;
-  for (size_t p = 0; p < node.parts.size(); ++p) {
-    pieces[p] = Pieces(node.parts[p], many, state.threads);
-    all += pieces[p].count;
-  }
+  const NodePieces pieces(node, many, state.threads);
   MatMulRunner runner(state, node, scratch);
-  for (int piece; (piece = work.next(all)) >= 0;) {
-    size_t p = 0;
-    for (; piece >= pieces[p].count; ++p) piece -= pieces[p].count;
-    const Range rows = pieces[p].at(piece);
-    const int first = static_cast<int>(rows.begin), count = static_cast<int>(rows.end - rows.begin);
+  for (int piece; (piece = work.next(pieces.count)) >= 0;) {
+    const auto [part, first, count] = pieces.at(piece);
     if (many) {
-      runner.many(node.parts[p], first, count);
+      runner.many(part, first, count);
     } else {
-      runner.few(node.parts[p], first, count);
+      runner.few(part, first, count, work.goes_on(pieces.count, piece) ? pieces.weights(piece + 1) : next);
     }
   }
 }

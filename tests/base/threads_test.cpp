@@ -38,6 +38,24 @@ TEST(ThreadPool, ABarrierHoldsEveryoneUntilTheLastArrives) {
   EXPECT_FALSE(early);
 }
 
+TEST(ThreadPool, ABarrierInTwoStepsLetsAThreadSeeThatAllHaveArrived) {
+  ThreadPool pool(3);
+  std::atomic<int> arrived{0};
+  std::atomic<bool> early{false};
+  pool.run([&](int, int count) {
+    for (int round = 1; round <= 200; ++round) {
+      ++arrived;
+      const uint32_t here = pool.arrive();
+      while (!pool.passed(here)) {
+      }
+      if (arrived < round * count) early = true;
+      pool.wait(here);  // returns at once
+      pool.barrier();
+    }
+  });
+  EXPECT_FALSE(early);
+}
+
 TEST(Share, CoversEverythingOnceAtGrainBorders) {
   for (const long n : {0L, 1L, 7L, 64L, 1000L}) {
     for (const int count : {1, 2, 3, 7}) {

@@ -68,7 +68,7 @@ void check(const Kernels& k, int dim, int heads, int n, int first, int window, i
     KeyTile some[kUnitTiles];
     const int count = std::min(1 + static_cast<int>(seed + static_cast<uint64_t>(t)) % kUnitTiles, tiles - t);
     for (int i = 0; i < count; ++i) some[i] = store.tile(0, t + i, 0, total - 1, 0, total);
-    k.attend(q, some, count, {mixed.data(), highest.data(), sum.data()}, scratch.data());
+    k.attend(q, some, count, {mixed.data(), highest.data(), sum.data()}, scratch.data(), t % 2 ? nullptr : store.keys);
     t += count;
   }
   for (int r = 0; r < rows; ++r) {

@@ -266,8 +266,8 @@ TEST(Linear, BothWaysToFetchWeightsGiveTheSameBits) {
       for (const int rows : {1, 16, 17, 32, 47, 80}) {
         for (const int tokens : {1, 2, kMostFew}) {
           std::vector<float> a(kMostFew * 80 + 1, 77.0f), b = a;
-          one(matrix.linear.data, rows, cols, x.rows.data(), tokens, a.data(), 80);
-          two(matrix.linear.data, rows, cols, x.rows.data(), tokens, b.data(), 80);
+          one(matrix.linear.data, rows, cols, x.rows.data(), tokens, a.data(), 80, nullptr);
+          two(matrix.linear.data, rows, cols, x.rows.data(), tokens, b.data(), 80, w.tensor.bytes.data());
           ASSERT_EQ(a, b) << name_of(type) << " cols " << cols << " rows " << rows << " tokens " << tokens;
           ASSERT_NE(a[static_cast<size_t>(rows - 1)], 77.0f);
         }

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "cpu/isa.h"
+#include "cpu/run.h"
 #include "random_model.h"
 
 namespace doppler::cpu {
@@ -81,6 +82,34 @@ TEST_P(ProgramTest, UnfusedEveryStepIsFinishedOnceInOrder) {
   }
   EXPECT_EQ(next, static_cast<int>(m.plan.steps.size()));
   for (const Slot& slot : program.slots) EXPECT_FALSE(slot.local);
+}
+
+TEST_P(ProgramTest, EveryThreadBeginsAProductWithWeightsOfItsOwn) {
+  const Kernels& kernels = choose_kernels();
+  if (!kernels.formats[kFormatQ4_K].packing) GTEST_SKIP() << "these kernels read weights as they lie";
+  const RandomModel m(GetParam()(), DType::kQ4_K);
+  ThreadPool pool(2);
+  const PackedWeights packed(kernels, matrices_of(m.plan, m.weights), pool);
+  const Program program =
+      compile(m.config, m.plan, m.weights, {.kernels = &kernels, .packed = &packed, .block = 1, .fuse = true});
+  for (const Node& node : program.nodes) {
+    const std::byte *first = first_weights(node, 0, 2), *second = first_weights(node, 1, 2);
+    if (node.kind != NodeKind::kMatMul || !node.parts[0].a.packed) {
+      EXPECT_EQ(first, nullptr);
+      continue;
+    }
+    ASSERT_NE(second, nullptr);  // with one piece, the last thread has it
+    const auto lies_in = [&](const std::byte* p) {
+      return std::any_of(node.parts.begin(), node.parts.end(), [&](const MatMulPart& part) {
+        return p >= part.a.data && p < part.a.data + part.a.strides(part.a.rows) * part.a.stride &&
+               static_cast<size_t>(p - part.a.data) % part.a.stride == 0;
+      });
+    };
+    EXPECT_TRUE(lies_in(second));
+    if (!first) continue;
+    EXPECT_EQ(first, node.parts[0].a.data);
+    EXPECT_NE(first, second);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ProgramTest,
