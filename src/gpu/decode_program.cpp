@@ -92,7 +92,14 @@ DecodeProgram::DecodeProgram(GpuContext& context, const Sampling& sampling, cons
   const uint32_t vocab = static_cast<uint32_t>(config.vocab);
   out_tokens_ = device.create_buffer("chosen tokens", kKeptTokens * 4);
   seen_ = device.create_buffer("seen tokens", div_up(vocab, 32) * 4);
-  pairs_ = device.create_buffer("argmax pairs", argmax_pairs(vocab) * 8ull);
+  pair_count_ = argmax_pairs(vocab);
+  if (only_best()) {
+    pair_count_ = 0;
+    for (const WeightRun& run : c_.weights.group(groups_.size() - 1).runs) {
+      pair_count_ += best_pairs(device.capabilities(), run.weight);
+    }
+  }
+  pairs_ = device.create_buffer("argmax pairs", pair_count_ * 8ull);
   if (sampling_.temperature > 0) {
     bins_ = device.create_buffer("sample bins", sample_bin_bytes());
     list_ = device.create_buffer("sample list", sample_list_bytes(vocab));
@@ -167,10 +174,12 @@ void DecodeProgram::project_norm(size_t index) {
   if (group.glu >= 0) finish.activation = std::get<Glu>(c_.step(group.glu).op).activation;
   if (group.softcap >= 0) finish.softcap = std::get<SoftCap>(c_.step(group.softcap).op).cap;
   finish.int8 = leaves_int8(index);
-  const Buffer& y = is_qkv(group) ? qkv(norm.layer) : value(c_.step(group.steps.back()).output);
+  finish.best = index + 1 == groups_.size() && only_best();
+  const Buffer& y = finish.best ? pairs_ : is_qkv(group) ? qkv(norm.layer) : value(c_.step(group.steps.back()).output);
   for (const WeightRun& run : weights.runs) {
     finish.first_row = run.first_row;
     record_project_norm(recording_, name(group), run.weight, input, finish, y);
+    finish.first_pair += best_pairs(c_.device.capabilities(), run.weight);
     input.keep = false;  // one dispatch stores the residual; the others must not be bound to it, or they would wait
     input.r = spare_;
   }
@@ -290,12 +299,19 @@ void DecodeProgram::look_beside() {
   }
 }
 
+bool DecodeProgram::only_best() const {
+  return sampling_.temperature == 0 && sampling_.repeat_penalty == 1 && groups_.back().fusion == Fusion::kProjectNorm &&
+         !taps_.value(c_.plan.steps.back().output);
+}
+
 void DecodeProgram::choose(const BoundBuffer& logits) {
-  const uint32_t vocab = static_cast<uint32_t>(c_.config.vocab), pairs = argmax_pairs(vocab);
+  const uint32_t vocab = static_cast<uint32_t>(c_.config.vocab);
   const TokenBuffers tokens{c_.state, out_tokens_, seen_};
-  record_argmax_parts(recording_, "choose", logits, seen_, pairs_, vocab, sampling_.repeat_penalty);
+  if (!only_best()) {
+    record_argmax_parts(recording_, "choose", logits, seen_, pairs_, vocab, sampling_.repeat_penalty);
+  }
   if (sampling_.temperature == 0) {
-    record_argmax_pick(recording_, "choose", pairs_, pairs, tokens, vocab, 1);
+    record_argmax_pick(recording_, "choose", pairs_, pair_count_, tokens, vocab, 1);
     return;
   }
   const SampleOptions options{.temperature = sampling_.temperature,
@@ -304,7 +320,7 @@ void DecodeProgram::choose(const BoundBuffer& logits) {
                               .min_p = sampling_.min_p,
                               .penalty = sampling_.repeat_penalty,
                               .seed = sampling_.seed};
-  record_sample(recording_, "choose", options, {logits, pairs_, bins_, list_, tokens}, pairs, vocab, 1);
+  record_sample(recording_, "choose", options, {logits, pairs_, bins_, list_, tokens}, pair_count_, vocab, 1);
 }
 
 }  // namespace doppler::gpu

@@ -40,6 +40,7 @@ class DecodeProgram {
   void experts_down(const FusedGroup& group);
   void single(const Step& step, bool stored);
   void look_beside();
+  bool only_best() const;  // is the likeliest token all that anybody wants of the logits?
   void choose(const BoundBuffer& logits);
   bool leaves_int8(size_t index) const;  // the group's result, for the projection that follows and nobody else
   const Buffer& value(int v) const;
@@ -55,6 +56,7 @@ class DecodeProgram {
   BufferPlan plan_;
   std::vector<Buffer> buffers_;
   Buffer qkv_, partials_, between_, spare_, out_tokens_, seen_, pairs_, bins_, list_;
+  uint32_t pair_count_ = 0;
   std::map<int, Buffer> own_partials_;           // of layers whose attention is tapped
   std::vector<uint32_t> splits_;                 // by layer
   std::unique_ptr<ExpertMemory> expert_memory_;  // of experts looked into

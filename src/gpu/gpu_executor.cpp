@@ -17,6 +17,7 @@ using namespace gpu;
 constexpr int kBlock = 512;                        // tokens of a prefill block
 constexpr uint64_t kAllLogitsBytes = 64ull << 20;  // logits of every token of a block, at most
 constexpr int kProfiledTokens = 16;
+constexpr int kTokensASubmit = 4;      // at most: longer ones take so long to encode that the GPU may run dry
 constexpr int kBatchWorthGoingOn = 4;  // a slower device would lose more by a token that nobody wants than it gains
 constexpr size_t kMostPrograms = 8;    // recordings of block sizes kept
 
@@ -203,10 +204,10 @@ class GpuExecutor : public Executor {
     decode_ = std::make_unique<DecodeProgram>(c_, sampling);
   }
 
-  // The GPU is at the first token while the others are encoded.
+  // The GPU is at the first tokens while the others are encoded.
   void submit_tokens(DecodeProgram& program, int done, int count) {
     while (done < count) {
-      const int now = std::min(std::max(1, done), count - done);
+      const int now = std::min(std::clamp(done, 1, kTokensASubmit), count - done);
       device_.submit(program.recording(), now);
       done += now;
     }

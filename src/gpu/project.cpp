@@ -136,7 +136,10 @@ void record_project_norm(Recording& recording, const std::string& step, const We
   Prepared prepared = prepare(capabilities, weight, finish);
   const uint32_t subgroup = one_subgroup_size(capabilities);
   const bool wide = one_subgroup_size(capabilities) >= 8;
-  prepared.variant.slots.emplace_back("project_out", !finish.int8 ? "plain" : wide ? "int8_wide" : "int8");
+  prepared.variant.slots.emplace_back("project_out", finish.best    ? "best"
+                                                     : !finish.int8 ? "plain"
+                                                     : wide         ? "int8_wide"
+                                                                    : "int8");
   prepared.variant.slots.emplace_back("group_sum", subgroup ? "subgroup" : "plain");
   prepared.variant.constants.emplace_back("subgroup", std::max(1u, subgroup));
   prepared.variant.constants.emplace_back("turns", static_cast<double>(prepared.turns));
@@ -145,25 +148,35 @@ void record_project_norm(Recording& recording, const std::string& step, const We
           std::to_string(weight.cols), "Use --backend cpu"});
   }
   bool store = input.keep;
+  uint32_t pair = finish.first_pair;
   for (const WeightPart& part : weight.parts) {
     auto params = common_params<wgsl::ProjectNorm::Params>(weight, part, finish);
     params.eps = input.eps;
     params.offset = input.offset;
     params.branch = !input.branch.buffer ? 0u : input.branch_norm ? 2u : 1u;
     params.store = store ? 1u : 0u;
-    recording.dispatch<wgsl::ProjectNorm>(
-        step, prepared.variant, params,
-        {.x = input.x,
-         .branch = input.branch.buffer ? input.branch : input.x,
-         .norms = input.norms,
-         .w2 = bound_rows(weight, part),
-         .w4 = bound_rows(weight, part),
-         .bias = finish.bias.buffer ? finish.bias : input.x,
-         .y = y,
-         .r = input.r},
-        linear_grid(div_up(static_cast<uint64_t>(part.rows), prepared.rows_per_workgroup), capabilities.limits));
+    params.first_pair = pair;
+    const uint32_t workgroups = div_up(static_cast<uint64_t>(part.rows), prepared.rows_per_workgroup);
+    recording.dispatch<wgsl::ProjectNorm>(step, prepared.variant, params,
+                                          {.x = input.x,
+                                           .branch = input.branch.buffer ? input.branch : input.x,
+                                           .norms = input.norms,
+                                           .w2 = bound_rows(weight, part),
+                                           .w4 = bound_rows(weight, part),
+                                           .bias = finish.bias.buffer ? finish.bias : input.x,
+                                           .y = y,
+                                           .r = input.r},
+                                          linear_grid(workgroups, capabilities.limits));
     store = false;  // once is enough
+    pair += workgroups;
   }
+}
+
+uint32_t best_pairs(const Capabilities& capabilities, const Weight& weight) {
+  const uint64_t rows = prepare(capabilities, weight, {}).rows_per_workgroup;
+  uint32_t pairs = 0;
+  for (const WeightPart& part : weight.parts) pairs += div_up(static_cast<uint64_t>(part.rows), rows);
+  return pairs;
 }
 
 void record_project_merge(Recording& recording, const std::string& step, const Weight& weight,

@@ -19,6 +19,8 @@ struct Finish {
   std::optional<Activation> activation;  // W is gate over up (upload_joined): a(gate) · up is stored
   uint32_t first_row = 0;                // where in y the first row of W lands
   bool int8 = false;                     // y is left as int8 (kernels/lib/project_out.int8.wgsl), for a stored x
+  bool best = false;                     // y is (sort key, row) of the best row of each workgroup, as in argmax.h
+  uint32_t first_pair = 0;               // where in y the first of these lands
 };
 
 // r = x (+ branch, or + its norm), kept for later; W · norm(r) is what this projection computes.
@@ -44,6 +46,8 @@ void record_project_stored(Recording& recording, const std::string& step, const 
                            const Finish& finish, const BoundBuffer& y);
 void record_project_norm(Recording& recording, const std::string& step, const Weight& weight, const ResidualNorm& input,
                          const Finish& finish, const BoundBuffer& y);
+// Pairs that record_project_norm leaves with Finish::best.
+uint32_t best_pairs(const Capabilities& capabilities, const Weight& weight);
 
 // x is the attention that record_attention_fused() or record_attention_decode() left in splits.
 struct SplitAttention {

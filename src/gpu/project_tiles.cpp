@@ -86,7 +86,7 @@ Tiles project_tiles(const Capabilities& capabilities, uint64_t rows_of_all, uint
 uint64_t turns_of(uint64_t cols, const Tiles& tiles) { return div_up(8 * pieces_of(cols), tiles.threads()); }
 
 uint64_t project_workgroup_bytes(uint64_t cols, bool int8, const Tiles& tiles) {
-  return pieces_of(cols) * (128 + (int8 ? 48 : 0)) + tiles.threads() * (16 + 8) + 256;
+  return pieces_of(cols) * (128 + (int8 ? 48 : 0)) + tiles.threads() * (16 + 8 + 8) + 256;
 }
 
 }  // namespace doppler::gpu

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
+#include <set>
 
 #include "gpu/cases/weight_cases.h"
 #include "gpu_test.h"
@@ -217,6 +220,53 @@ TEST(Project, LeavesResultsAsInt8ForTheNext) {
     device.submit(recording);
     const std::vector<float> between = read<float>(device, plain, static_cast<size_t>(width));
     expect_product(second, {between.begin(), between.end()}, read<float>(device, y, 40), fmt::format("{}", width));
+  }
+}
+
+// The pairs of a matrix in one part and in several, and the token they lead to.
+TEST(Project, LeavesTheBestOfEveryWorkgroup) {
+  DOPPLER_NEED_DEVICE(device);
+  constexpr size_t kCols = 64;
+  for (const int64_t rows : {1, 5, 700, 9000}) {
+    const RandomMatrix matrix(DType::kQ4_K, rows, kCols, 31);
+    CaseRandom random(static_cast<uint64_t>(rows));
+    const Buffer x = upload_floats(device, "x", random.floats(kCols, -2, 2)),
+                 norms = upload_floats(device, "norms", random.floats(kCols, -0.5, 0.5)),
+                 r = device.create_buffer("r", kCols * 4),
+                 y = device.create_buffer("y", static_cast<uint64_t>(rows) * 4);
+    const ResidualNorm input{
+        .x = x, .branch = {}, .norms = norms, .branch_norm = false, .r = r, .eps = 1e-6f, .offset = 1};
+    for (const uint64_t most_bytes : {uint64_t{0}, uint64_t{100000}}) {
+      const Weight weight = upload_weight(device, matrix.tensor, most_bytes);
+      const uint32_t count = best_pairs(device.capabilities(), weight), before = 3;
+      const Buffer pairs = device.create_buffer("pairs", uint64_t{8} * (before + count));
+      Recording recording(device, "project");
+      record_project_norm(recording, "logits", weight, input, {}, y);
+      Finish finish;
+      finish.best = true;
+      finish.first_pair = before;
+      record_project_norm(recording, "best", weight, input, finish, pairs);
+      device.submit(recording);
+      const std::vector<float> logits = read<float>(device, y, static_cast<size_t>(rows));
+      const std::vector<uint32_t> got = read<uint32_t>(device, pairs, 2 * (before + count));
+      uint32_t key = 0, id = 0;
+      std::set<uint32_t> ids;
+      for (uint32_t i = 0; i < before + count; ++i) {
+        if (i < before) {
+          EXPECT_EQ(got[2 * i], 0u);
+          continue;
+        }
+        ids.insert(got[2 * i + 1]);
+        if (got[2 * i] > key) {
+          key = got[2 * i];
+          id = got[2 * i + 1];
+        }
+      }
+      EXPECT_EQ(ids.size(), count);
+      EXPECT_EQ(id, std::max_element(logits.begin(), logits.end()) - logits.begin()) << rows << " rows";
+      const uint32_t bits = std::bit_cast<uint32_t>(logits[id]);
+      EXPECT_EQ(key, bits >> 31 ? ~bits : bits | 0x80000000u);
+    }
   }
 }
 
