@@ -31,8 +31,7 @@ MatmulChoice choose_expert_matmul(const Capabilities& capabilities, const Expert
   product.exact = shape.exact;
   product.gathered = true;
   MatmulChoice choice = choose_matmul(capabilities, product);
-  std::erase_if(choice.variant.slots,
-                [](const auto& slot) { return slot.first == "matmul_out" || slot.first == "matmul_w"; });
+  std::erase_if(choice.variant.slots, [](const auto& slot) { return slot.first == "matmul_w"; });
   return choice;
 }
 

@@ -1,7 +1,5 @@
 #include "gpu/matmul.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "base/error.h"
@@ -28,16 +26,6 @@ struct PartProduct {
 };
 
 uint32_t u32(uint64_t value) { return static_cast<uint32_t>(value); }
-
-// As in kernels/lib/activate.wgsl.
-uint32_t activation_number(Activation activation) {
-  switch (activation) {
-    case Activation::kGeluTanh: return 0;
-    case Activation::kSilu: return 1;
-    case Activation::kClampedSwiglu: return 2;
-  }
-  fail({ErrorCode::kInternal, "an activation without a number", "matmul", "", "", ""});
-}
 
 uint32_t pieces_of(const Weight& weight) { return div_up(u32(weight.cols), kPiece); }
 
@@ -90,8 +78,7 @@ void dispatch_matrix(Recording& recording, const std::string& step, const Matmul
                                          grid_of(choice, p));
 }
 
-void dispatch_int8(Recording& recording, const std::string& step, const MatmulChoice& choice, const PartProduct& p,
-                   const WeightPart& up, const Glu& op) {
+void dispatch_int8(Recording& recording, const std::string& step, const MatmulChoice& choice, const PartProduct& p) {
   const uint32_t pieces = pieces_of(p.weight), steps = div_up(pieces, 2);
   recording.dispatch<wgsl::MatmulInt8>(step, choice.variant,
                                        {.tokens = u32(p.x.tokens),
@@ -104,14 +91,10 @@ void dispatch_int8(Recording& recording, const std::string& step, const MatmulCh
                                         .out_stride = u32(p.out_stride),
                                         .out_split = u32(p.out_split),
                                         .bias = p.bias.buffer ? 1u : 0u,
-                                        .bias_first = u32(p.rows().first_row),
-                                        .activation = activation_number(op.activation),
-                                        .limit = op.limit,
-                                        .alpha = op.alpha},
+                                        .bias_first = u32(p.rows().first_row)},
                                        {.x = p.x.quantized.values,
                                         .x_scales = p.x.quantized.scales,
                                         .w4 = p.rows().bound(p.weight.stride),
-                                        .up4 = up.bound(p.weight.stride),
                                         .bias = p.bias.buffer ? p.bias : p.x.quantized.scales,
                                         .out = p.out},
                                        grid_of(choice, p));
@@ -168,7 +151,7 @@ void record_matmul(Recording& recording, const std::string& step, const MatmulCh
                                       : PartProduct{weight, i, x, bias, out.buffer, first, stride, 0};
     switch (choice.kernel) {
       case MatmulKernel::kFloat: dispatch_float(recording, step, choice, product); break;
-      case MatmulKernel::kInt8: dispatch_int8(recording, step, choice, product, part, {}); break;
+      case MatmulKernel::kInt8: dispatch_int8(recording, step, choice, product); break;
       case MatmulKernel::kMatrix: dispatch_matrix(recording, step, choice, product); break;
     }
     if (!split) continue;
@@ -183,26 +166,6 @@ void record_matmul(Recording& recording, const std::string& step, const MatmulCh
          .bias_first = u32(static_cast<uint64_t>(part.first_row))},
         {.parts = scratch, .bias = bias.buffer ? bias : scratch, .out = out.buffer},
         linear_grid(div_up(x.tokens * rows, kSumThreads), recording.device().capabilities().limits));
-  }
-}
-
-void record_matmul_glu(Recording& recording, const std::string& step, const MatmulChoice& choice, const Glu& op,
-                       const Weight& gate, const Weight& up, const MatmulInput& x, const MatmulOutput& out) {
-  check_input(step, choice, x);
-  const bool alike = gate.dtype == up.dtype && gate.rows == up.rows && gate.cols == up.cols &&
-                     gate.parts.size() == up.parts.size() &&
-                     std::equal(gate.parts.begin(), gate.parts.end(), up.parts.begin(),
-                                [](const WeightPart& a, const WeightPart& b) { return a.rows == b.rows; });
-  if (!alike || op.interleaved || choice.splits != 1 || choice.kernel != MatmulKernel::kInt8) {
-    fail({ErrorCode::kInternal, "gate and up cannot be one matrix product", step,
-          fmt::format("{} {}x{}", name_of(gate.dtype), gate.rows, gate.cols),
-          fmt::format("{} {}x{}", name_of(up.dtype), up.rows, up.cols), ""});
-  }
-  const uint64_t stride = out.stride != 0 ? out.stride : static_cast<uint64_t>(gate.rows);
-  for (size_t i = 0; i < gate.parts.size(); ++i) {
-    const uint64_t first = out.first + static_cast<uint64_t>(gate.parts[i].first_row);
-    const PartProduct product = {gate, i, x, {}, out.buffer, first, stride, 0};
-    dispatch_int8(recording, step, choice, product, up.parts[i], op);
   }
 }
 

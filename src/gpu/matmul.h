@@ -11,7 +11,6 @@
 #include "gpu/quantize_activations.h"
 #include "gpu/recording.h"
 #include "gpu/weight.h"
-#include "model/plan.h"
 
 namespace doppler::gpu {
 
@@ -20,7 +19,6 @@ struct MatmulShape {
   uint64_t tokens = 0, rows = 0, cols = 0;
   bool exact = false;      // x stays in f32, whatever the device can do
   bool may_split = false;  // scratch memory is at hand
-  bool glu = false;        // two matrices of `rows` rows, see record_matmul_glu()
   bool gathered = false;   // tokens do not lie side by side: those that chose an expert
 };
 
@@ -29,17 +27,14 @@ enum class MatmulKernel : uint8_t { kMatrix, kInt8, kFloat };
 struct MatmulChoice {
   MatmulKernel kernel = MatmulKernel::kFloat;
   Variant variant;
-  uint32_t tile_rows = 0, tile_tokens = 0;  // rows of W (of each of two matrices with `glu`) and tokens of a workgroup
+  uint32_t tile_rows = 0, tile_tokens = 0;  // rows of W and tokens of a workgroup
   uint32_t splits = 1;                      // parts of the columns
 
   std::string name() const;  // "int8 128x64 matmul_share=r8t4 … splits=1"
 };
 
-// A pure function. Fails (kInternal) for `glu` where gated_matmul_available() is false.
+// A pure function.
 MatmulChoice choose_matmul(const Capabilities& capabilities, const MatmulShape& shape);
-
-// Whether gate, up and activation can be one dispatch: 8-bit activations and quantised weights only.
-bool gated_matmul_available(const Capabilities& capabilities, const MatmulShape& shape);
 
 // Every choice that computes the shape on such a device, for tests and tuning.
 std::vector<MatmulChoice> matmul_candidates(const Capabilities& capabilities, const MatmulShape& shape);
@@ -71,9 +66,5 @@ struct MatmulOutput {
 void record_matmul(Recording& recording, const std::string& step, const MatmulChoice& choice, const Weight& weight,
                    const MatmulInput& x, const BoundBuffer& bias, const MatmulOutput& out,
                    const BoundBuffer& scratch = {});
-
-// out = a(x · gateᵀ) · (x · upᵀ) in one dispatch; gate and up have the same type and shape. `op` is not interleaved.
-void record_matmul_glu(Recording& recording, const std::string& step, const MatmulChoice& choice, const Glu& op,
-                       const Weight& gate, const Weight& up, const MatmulInput& x, const MatmulOutput& out);
 
 }  // namespace doppler::gpu

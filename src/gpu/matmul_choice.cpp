@@ -87,7 +87,7 @@ bool fits(const MatrixTile& tile, const Limits& limits) {
 bool takes_matrices(const Capabilities& c, const MatmulShape& shape) {
   const bool subgroups_of_32 = c.subgroup_size == 32 && c.subgroup_min == 32 && c.subgroup_max == 32;
   return c.f16 && c.f16_matrices && subgroups_of_32 && fits(std::end(kMatrixTiles)[-1], c.limits) &&
-         takes_int8(shape.dtype) && !shape.exact && !shape.glu && !shape.gathered && shape.tokens >= kLeastMatrixTokens;
+         takes_int8(shape.dtype) && !shape.exact && !shape.gathered && shape.tokens >= kLeastMatrixTokens;
 }
 
 MatmulKernel kernel_for(const Capabilities& c, const MatmulShape& shape) {
@@ -112,8 +112,7 @@ bool fits(MatmulKernel kernel, const MatmulTile& tile, const Limits& limits) {
 }
 
 uint64_t workgroups(const MatmulShape& shape, const MatmulTile& tile) {
-  const uint64_t rows = tile.rows() / (shape.glu ? 2 : 1);
-  return uint64_t{div_up(shape.rows, rows)} * div_up(shape.tokens, tile.tokens());
+  return uint64_t{div_up(shape.rows, tile.rows())} * div_up(shape.tokens, tile.tokens());
 }
 
 MatmulChoice make_choice(const MatrixTile& tile, const MatmulShape& shape, uint64_t splits) {
@@ -130,13 +129,12 @@ MatmulChoice make_choice(MatmulKernel kernel, const MatmulTile& tile, const Matm
                          bool f16) {
   MatmulChoice choice;
   choice.kernel = kernel;
-  choice.tile_rows = tile.rows() / (shape.glu ? 2 : 1);
+  choice.tile_rows = tile.rows();
   choice.tile_tokens = tile.tokens();
   choice.splits = static_cast<uint32_t>(splits);
   const std::string type(kernel_name(shape.dtype));
   if (kernel == MatmulKernel::kInt8) {
-    choice.variant.slots = {
-        {"matmul_share", tile.share}, {"matmul_int8", type}, {"matmul_out", shape.glu ? "glu" : "plain"}};
+    choice.variant.slots = {{"matmul_share", tile.share}, {"matmul_int8", type}};
     choice.variant.constants = {{"row_lanes", tile.row_lanes},
                                 {"token_lanes", tile.token_lanes},
                                 {"buffers", tile.buffers},
@@ -151,7 +149,7 @@ MatmulChoice make_choice(MatmulKernel kernel, const MatmulTile& tile, const Matm
 }
 
 uint64_t most_splits(const MatmulShape& shape) {
-  if (!shape.may_split || shape.glu) return 1;
+  if (!shape.may_split) return 1;
   return std::clamp<uint64_t>(shape.cols / kLeastSplitCols, 1, kMostSplits);
 }
 
@@ -202,19 +200,11 @@ uint32_t workgroup_bytes(MatmulKernel kernel, const MatmulTile& tile) {
   return kernel == MatmulKernel::kInt8 ? lines * (64 + 16) * tile.buffers : lines * 128;
 }
 
-bool gated_matmul_available(const Capabilities& capabilities, const MatmulShape& shape) {
-  return kernel_for(capabilities, shape) == MatmulKernel::kInt8;
-}
-
 MatmulChoice choose_matmul(const Capabilities& capabilities, const MatmulShape& shape) {
   need_tokens(shape);
   const MatmulKernel kernel = kernel_for(capabilities, shape);
   const bool f16 = holds_f16(capabilities, shape);
   if (kernel == MatmulKernel::kMatrix) return choose_matrix(capabilities, shape);
-  if (shape.glu && kernel != MatmulKernel::kInt8) {
-    fail({ErrorCode::kInternal, "no gated matrix product for this type and device", "matmul", "",
-          std::string(name_of(shape.dtype)), ""});
-  }
   const std::span<const MatmulTile> tiles = kernel == MatmulKernel::kInt8 ? std::span<const MatmulTile>(kInt8Tiles)
                                                                           : std::span<const MatmulTile>(kFloatTiles);
   std::vector<MatmulTile> usable;
@@ -267,7 +257,7 @@ std::vector<MatmulChoice> matmul_candidates(const Capabilities& capabilities, co
   } else {
     add(MatmulKernel::kFloat, kFloatTiles, false);
   }
-  if (!shape.glu && may_hold_f16(capabilities, shape)) add(MatmulKernel::kFloat, kFloatTiles, true);
+  if (may_hold_f16(capabilities, shape)) add(MatmulKernel::kFloat, kFloatTiles, true);
   return choices;
 }
 

@@ -66,7 +66,6 @@ TEST(KernelCaseList, HasNoOpWithoutATest) {
                                            "experts",
                                            "expert_matmul",
                                            "matmul",
-                                           "matmul_glu",
                                            "quantize_activations",
                                            "rope_store",
                                            "attention_prefill",

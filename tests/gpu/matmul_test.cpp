@@ -56,29 +56,6 @@ TEST(Matmul, AgreesWithTheTruthInEveryTile) {
   check_all(device, matmul_tile_cases(device.capabilities()));
 }
 
-TEST(MatmulGlu, AgreesWithTheTruth) {
-  DOPPLER_NEED_DEVICE(device);
-  if (!device.capabilities().int8_dot) GTEST_SKIP() << "no integer dot products";
-  std::vector<KernelCase> cases;
-  append_matmul_glu_cases(cases);
-  check_all(device, cases);
-}
-
-TEST(MatmulGlu, RefusesMatricesThatDoNotMatch) {
-  DOPPLER_NEED_DEVICE(device);
-  if (!device.capabilities().int8_dot) GTEST_SKIP() << "no integer dot products";
-  const RandomMatrix gate(DType::kQ4_K, 8, 32, 1), up(DType::kQ4_K, 9, 32, 1);
-  const Weight gate_weight = upload_weight(device, gate.tensor), up_weight = upload_weight(device, up.tensor);
-  MatmulInput x = {{}, {device.create_buffer("values", 256), device.create_buffer("scales", 256)}, 2};
-  const MatmulChoice choice = choose_matmul(device.capabilities(), {DType::kQ4_K, 2, 8, 32, false, false, true});
-  Recording recording(device, "glu");
-  const Error error = error_of([&] {
-    record_matmul_glu(recording, "layer3.glu", choice, {}, gate_weight, up_weight, x, {device.create_buffer("o", 64)});
-  });
-  EXPECT_EQ(error.code, ErrorCode::kInternal);
-  EXPECT_EQ(error.where, "layer3.glu");
-}
-
 // Every output is within half a step of x, piece by piece, of what f32 activations give.
 TEST(Matmul, EightBitActivationsCostAtMostHalfAStepEach) {
   DOPPLER_NEED_DEVICE(device);

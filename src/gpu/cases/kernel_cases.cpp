@@ -80,7 +80,6 @@ std::vector<KernelCase> kernel_cases(const Capabilities& capabilities) {
   append_expert_cases(cases);
   append_quantize_activations_cases(cases);
   append_matmul_cases(cases);
-  append_matmul_glu_cases(cases);
   append_rope_store_cases(cases);
   append_attention_cases(cases);
   append_token_cases(cases);

@@ -17,7 +17,6 @@ struct MatmulCase {
   bool bias = false;
   uint64_t most_part_bytes = 0;
   uint64_t first = 0, gap = 0;  // of out: elements before row 0, and between one token's rows and the next token's
-  Activation activation = Activation::kGeluTanh;
   std::optional<MatmulChoice> choice = {};  // other than the device's own
 
   MatmulChoice choose(const Capabilities& capabilities) const {
@@ -32,7 +31,7 @@ struct Uploaded {
   Buffer out;
 };
 
-Uploaded record(Device& device, Recording& recording, const MatmulCase& c, const std::vector<Weight>& weights,
+Uploaded record(Device& device, Recording& recording, const MatmulCase& c, const Weight& weight,
                 const std::vector<float>& x, const std::vector<float>& bias, bool quantize_too) {
   const MatmulShape& s = c.shape;
   Uploaded u;
@@ -59,19 +58,11 @@ Uploaded record(Device& device, Recording& recording, const MatmulCase& c, const
   const MatmulOutput out = {device.create_buffer("out", (c.first + s.tokens * (s.rows + c.gap)) * 4), s.rows + c.gap,
                             c.first};
   u.out = out.buffer.buffer;
-  if (s.glu) {
-    Glu op;
-    op.activation = c.activation;
-    op.limit = 7;
-    op.alpha = 1.702f;
-    record_matmul_glu(recording, "matmul", u.choice, op, weights[0], weights[1], u.x, out);
-    return u;
-  }
   BoundBuffer scratch;
-  if (const uint64_t bytes = matmul_scratch_bytes(u.choice, weights[0], s.tokens); bytes != 0) {
+  if (const uint64_t bytes = matmul_scratch_bytes(u.choice, weight, s.tokens); bytes != 0) {
     scratch = device.create_buffer("scratch", bytes);
   }
-  record_matmul(recording, "matmul", u.choice, weights[0], u.x,
+  record_matmul(recording, "matmul", u.choice, weight, u.x,
                 c.bias ? BoundBuffer(upload_floats(device, "bias", bias)) : BoundBuffer(), out, scratch);
   return u;
 }
@@ -130,48 +121,24 @@ Truth truth_of(const RowOf& row, size_t token, const SeenX& x, double bias) {
   return {sum, x.roundings * 0x1p-24 * magnitude + unsure};
 }
 
-// a(gate) · up, and how far off it may be: both factors' slopes are at most 1.2 times the other factor's bound.
-Truth activate(const MatmulCase& c, const Truth& gate, const Truth& up) {
-  const double g = gate.value, u = up.value;
-  double a = 0, other = u;
-  switch (c.activation) {
-    case Activation::kGeluTanh: a = g / (1 + std::exp(-1.5957691216057308 * (g + 0.044715 * g * g * g))); break;
-    case Activation::kSilu: a = g / (1 + std::exp(-g)); break;
-    case Activation::kClampedSwiglu: {
-      const double low = std::min(g, 7.0);
-      a = low / (1 + std::exp(-static_cast<double>(1.702f) * low));
-      other = std::clamp(u, -7.0, 7.0) + 1;
-      break;
-    }
-  }
-  // exp() of a large argument loses in proportion to the argument; the result's size is the gate's at most.
-  const double slack = 0x1p-18 * (std::abs(a * other) + std::min(1.0, std::abs(g)) * std::abs(other));
-  return {a * other, 1.2 * gate.bound * (std::abs(other) + up.bound) + std::abs(a) * up.bound + slack};
-}
-
 PreparedCase prepare_check(Device& device, const MatmulCase& c) {
   const MatmulShape& s = c.shape;
   const RandomMatrix matrix(s.dtype, static_cast<int64_t>(s.rows), static_cast<int64_t>(s.cols), s.rows * 31 + s.cols);
-  const RandomMatrix second(s.dtype, s.glu ? static_cast<int64_t>(s.rows) : 1, static_cast<int64_t>(s.cols),
-                            s.rows * 37 + s.cols);
   CaseRandom random(s.cols + s.tokens);
-  const double reach = s.glu ? 0.2 : 100;
-  const std::vector<float> x = random.floats(s.tokens * s.cols, -reach, reach), bias = random.floats(s.rows, -10, 10);
-  std::vector<Weight> weights = {upload_weight(device, matrix.tensor, c.most_part_bytes)};
-  if (s.glu) weights.push_back(upload_weight(device, second.tensor, c.most_part_bytes));
+  const std::vector<float> x = random.floats(s.tokens * s.cols, -100, 100), bias = random.floats(s.rows, -10, 10);
+  const Weight weight = upload_weight(device, matrix.tensor, c.most_part_bytes);
   PreparedCase p;
   p.recording = std::make_unique<Recording>(device, "matmul");
-  const Uploaded u = record(device, *p.recording, c, weights, x, bias, true);
+  const Uploaded u = record(device, *p.recording, c, weight, x, bias, true);
   p.out = u.out;
   const SeenX seen = see(c, u.choice, x);
   // Elements that belong to no product must stay zero.
   p.expected.assign(c.first + s.tokens * (s.rows + c.gap), 0);
   p.bound.assign(p.expected.size(), 0);
   for (size_t r = 0; r < s.rows; ++r) {
-    const RowOf row(matrix, r), up(second, s.glu ? r : 0);
+    const RowOf row(matrix, r);
     for (size_t t = 0; t < s.tokens; ++t) {
-      Truth truth = truth_of(row, t, seen, c.bias ? static_cast<double>(bias[r]) : 0);
-      if (s.glu) truth = activate(c, truth, truth_of(up, t, seen, 0));
+      const Truth truth = truth_of(row, t, seen, c.bias ? static_cast<double>(bias[r]) : 0);
       const size_t at = c.first + t * (s.rows + c.gap) + r;
       p.expected[at] = truth.value;
       p.bound[at] = truth.bound;
@@ -182,25 +149,23 @@ PreparedCase prepare_check(Device& device, const MatmulCase& c) {
 
 // What the measurements of one shape share: made once, by the first.
 struct MeasureInputs {
-  std::vector<Weight> weights;
+  std::optional<Weight> weight;
   std::vector<float> x;
 };
 
 PreparedCase prepare_measure(Device& device, const MatmulCase& c, MeasureInputs& inputs) {
   const MatmulShape& s = c.shape;
-  if (inputs.weights.empty()) {
+  if (!inputs.weight) {
     const RandomMatrix matrix(s.dtype, static_cast<int64_t>(s.rows), static_cast<int64_t>(s.cols), 1);
-    inputs.weights.assign(s.glu ? 2 : 1, upload_weight(device, matrix.tensor));
+    inputs.weight = upload_weight(device, matrix.tensor);
     inputs.x = CaseRandom(1).floats(s.tokens * s.cols, -1, 1);
   }
   PreparedCase p;
   p.recording = std::make_unique<Recording>(device, "matmul");
-  p.out = record(device, *p.recording, c, inputs.weights, inputs.x, {}, false).out;
+  p.out = record(device, *p.recording, c, *inputs.weight, inputs.x, {}, false).out;
   device.wait();
-  const double matrices = s.glu ? 2 : 1;
-  p.bytes = matrices * static_cast<double>(inputs.weights[0].bytes()) +
-            4.0 * static_cast<double>(s.tokens * (s.rows + s.cols));
-  p.flops = matrices * 2.0 * static_cast<double>(s.tokens * s.rows * s.cols);
+  p.bytes = static_cast<double>(inputs.weight->bytes()) + 4.0 * static_cast<double>(s.tokens * (s.rows + s.cols));
+  p.flops = 2.0 * static_cast<double>(s.tokens * s.rows * s.cols);
   return p;
 }
 
@@ -262,41 +227,13 @@ void append_matmul_cases(std::vector<KernelCase>& cases) {
   cases.push_back(measure_case_of({{DType::kQ4_K, 512, 6912, 1152, true}}, " exact"));
 }
 
-void append_matmul_glu_cases(std::vector<KernelCase>& cases) {
-  for (DType dtype : kQuantized) {
-    for (Activation activation : {Activation::kGeluTanh, Activation::kSilu, Activation::kClampedSwiglu}) {
-      for (uint64_t rows : {5, 64, 97, 160}) {
-        MatmulCase c = {{dtype, 33, rows, 160, false, false, true}};
-        c.activation = activation;
-        KernelCase added = check_case_of(c, fmt::format(" {}", name_of(activation)));
-        added.op = "matmul_glu";
-        added.int8 = true;
-        cases.push_back(added);
-      }
-    }
-    MatmulCase c = {{dtype, 20, 150, 320, false, false, true}, false, 16384, 7, 13};
-    KernelCase added = check_case_of(c, " several parts of rows within a wider buffer");
-    added.op = "matmul_glu";
-    added.int8 = true;
-    cases.push_back(added);
-  }
-  for (uint64_t tokens : {128, 512, 2048}) {
-    KernelCase added = measure_case_of({{DType::kQ4_K, tokens, 6912, 1152, false, false, true}}, " gate and up");
-    added.op = "matmul_glu";
-    added.int8 = true;
-    cases.push_back(added);
-  }
-}
-
 std::vector<KernelCase> matmul_tile_cases(const Capabilities& capabilities) {
   std::vector<KernelCase> cases;
   for (const MatmulShape& shape : {MatmulShape{DType::kQ4_K, 130, 150, 160},
                                    {DType::kQ6_K, 130, 150, 160},
                                    {DType::kQ8_0, 130, 150, 160},
                                    {DType::kQ4_K, 130, 150, 160, true},
-                                   {DType::kF16, 130, 150, 160},
-                                   {DType::kQ4_K, 130, 150, 160, false, false, true}}) {
-    if (shape.glu && !gated_matmul_available(capabilities, shape)) continue;
+                                   {DType::kF16, 130, 150, 160}}) {
     // Where the GPU is the CPU a compilation takes seconds, and the longer the larger the tile: there, every thread's
     // share once, in its smallest tile, for one type of each kernel.
     if (capabilities.software && (shape.exact || shape.dtype == DType::kQ6_K || shape.dtype == DType::kQ8_0)) continue;
@@ -337,7 +274,6 @@ std::vector<KernelCase> matmul_tuning_cases(const Capabilities& capabilities) {
     add({DType::kQ4_K, tokens, 6912, 1152, false, true});
     add({DType::kQ4_K, tokens, 1152, 6912, false, true});
   }
-  add({DType::kQ4_K, 512, 6912, 1152, false, false, true});
   add({DType::kQ4_K, 512, 6912, 1152, true, true});
   add({DType::kBF16, 512, 6912, 1152, false, true});
   return cases;

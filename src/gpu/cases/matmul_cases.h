@@ -7,7 +7,6 @@ namespace doppler::gpu {
 
 void append_quantize_activations_cases(std::vector<KernelCase>& cases);
 void append_matmul_cases(std::vector<KernelCase>& cases);
-void append_matmul_glu_cases(std::vector<KernelCase>& cases);
 
 // Every tile such a device can run, to be checked.
 std::vector<KernelCase> matmul_tile_cases(const Capabilities& capabilities);

@@ -11,8 +11,7 @@ requires packed_4x8_integer_dot_product;
 // use: matmul_int8 = q4_k | q6_k | q8_0 | mxfp4
 // use: matmul_int8_tile
 // use: matmul_tokens = all
-// use: activate
-// use: matmul_out = plain | glu
+// use: matmul_out = plain
 
 struct Params {
   tokens: u32,
@@ -26,22 +25,18 @@ struct Params {
   out_split: u32,    // elements from part to part of out
   bias: u32,         // 1: add bias
   bias_first: u32,   // element of bias for row 0
-  activation: u32,   // see lib/activate.wgsl
-  limit: f32,        // of the clamped activation
-  alpha: f32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;         // [steps · 4][tokens]: 16 columns
 @group(0) @binding(2) var<storage, read> x_scales: array<vec2<f32>>;  // [steps · 2][tokens]: (scale, scale · Σ q)
 @group(0) @binding(3) var<storage, read> w4: array<vec4<u32>>;
-@group(0) @binding(4) var<storage, read> up4: array<vec4<u32>>;       // the second matrix of a gated pair
-@group(0) @binding(5) var<storage, read> bias: array<f32>;
-@group(0) @binding(6) var<storage, read_write> out: array<f32>;
+@group(0) @binding(4) var<storage, read> bias: array<f32>;
+@group(0) @binding(5) var<storage, read_write> out: array<f32>;
 
 @compute @workgroup_size(threads)
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-  let place = Place(lane, id.x * tile_rows / kMatrices, id.y * tile_tokens, lane % row_lanes, lane / row_lanes, id.z);
+  let place = Place(lane, id.x * tile_rows, id.y * tile_tokens, lane % row_lanes, lane / row_lanes, id.z);
   let first = id.z * params.split_steps;
   let end = min(first + params.split_steps, params.steps);
   var sums: Sums;

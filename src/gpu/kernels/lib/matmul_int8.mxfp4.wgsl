@@ -5,10 +5,10 @@ struct Raw {
   scale: f32,
 }
 
-fn load_raw(second: bool, row: u32, piece: u32) -> Raw {
-  let sixteen = weight_quad(second, row + params.pieces + piece / 16u);
+fn load_raw(row: u32, piece: u32) -> Raw {
+  let sixteen = w4[row + params.pieces + piece / 16u];
   let four = sixteen[(piece / 4u) & 3u];
-  return Raw(weight_quad(second, row + piece), level_scale(four, piece));
+  return Raw(w4[row + piece], level_scale(four, piece));
 }
 fn raw_low(raw: Raw) -> vec4<u32> {
   return levels(raw.q).low;

@@ -4,9 +4,9 @@ struct Raw {
   pair: vec2<u32>,  // the factors of this piece and of a neighbour
 }
 
-fn load_raw(second: bool, row: u32, piece: u32) -> Raw {
-  let pairs = weight_quad(second, row + params.pieces + piece / 4u);
-  return Raw(weight_quad(second, row + piece), select(pairs.xy, pairs.zw, (piece & 2u) == 2u));
+fn load_raw(row: u32, piece: u32) -> Raw {
+  let pairs = w4[row + params.pieces + piece / 4u];
+  return Raw(w4[row + piece], select(pairs.xy, pairs.zw, (piece & 2u) == 2u));
 }
 fn raw_low(raw: Raw) -> vec4<u32> {
   return raw.q & vec4<u32>(0x0f0f0f0fu);

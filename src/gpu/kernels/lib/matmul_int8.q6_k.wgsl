@@ -6,13 +6,12 @@ struct Raw {
   factors: u32,  // two signed bytes, f16 d
 }
 
-fn word(second: bool, row: u32, i: u32) -> u32 {
-  return weight_quad(second, row + i / 4u)[i % 4u];
+fn word(row: u32, i: u32) -> u32 {
+  return w4[row + i / 4u][i % 4u];
 }
-fn load_raw(second: bool, row: u32, piece: u32) -> Raw {
-  let high = weight_quad(second, row + params.pieces + piece / 2u);
-  return Raw(weight_quad(second, row + piece), select(high.xy, high.zw, (piece & 1u) == 1u),
-             word(second, row, params.pieces * 6u + piece));
+fn load_raw(row: u32, piece: u32) -> Raw {
+  let high = w4[row + params.pieces + piece / 2u];
+  return Raw(w4[row + piece], select(high.xy, high.zw, (piece & 1u) == 1u), word(row, params.pieces * 6u + piece));
 }
 // q − 32 without a borrow between bytes.
 fn six_bits(low: vec4<u32>, high: vec4<u32>) -> vec4<u32> {

@@ -5,10 +5,9 @@ struct Raw {
   scales: u32,
 }
 
-fn load_raw(second: bool, row: u32, piece: u32) -> Raw {
+fn load_raw(row: u32, piece: u32) -> Raw {
   let scale = params.pieces * 8u + piece / 2u;
-  return Raw(weight_quad(second, row + piece * 2u), weight_quad(second, row + piece * 2u + 1u),
-             weight_quad(second, row + scale / 4u)[scale % 4u]);
+  return Raw(w4[row + piece * 2u], w4[row + piece * 2u + 1u], w4[row + scale / 4u][scale % 4u]);
 }
 fn raw_low(raw: Raw) -> vec4<u32> {
   return raw.low;

@@ -62,10 +62,8 @@ struct Fetched {
 
 // Rows, tokens and pieces past the end are read from the last one: their sums are not stored, their factors are zero.
 fn fetch_weight(place: Place, step: u32, unit: u32) -> Raw {
-  let half = tile_rows / kMatrices;
-  let tile_row = unit / 2u;
   let piece = min(step * 2u + unit % 2u, params.pieces - 1u);
-  return load_raw(tile_row >= half, weight_row(place, tile_row % half) * params.stride, piece);
+  return load_raw(weight_row(place, unit / 2u) * params.stride, piece);
 }
 fn fetch_values(place: Place, step: u32, i: u32) -> vec4<u32> {
   return x[(step * 4u + i / tile_tokens) * params.tokens + x_token(place, i % tile_tokens)];

@@ -1,10 +1,4 @@
 // Sums of the tokens that chose an expert (matmul_tokens.chosen.wgsl), with its bias; entry e goes to row e of out.
-const kMatrices: u32 = 1;
-
-fn weight_quad(second: bool, i: u32) -> vec4<u32> {
-  return w4[i];
-}
-
 fn emit_one(entry: u32, row: u32, value: f32) {
   if (row < params.rows) {
     var v = value;

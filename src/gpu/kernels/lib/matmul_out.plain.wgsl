@@ -1,10 +1,4 @@
-// The tile holds rows of one matrix; sums go to `out` as they are, with the bias.
-const kMatrices: u32 = 1;
-
-fn weight_quad(second: bool, i: u32) -> vec4<u32> {
-  return w4[i];
-}
-
+// Sums go to `out` as they are, with the bias.
 fn emit_one(place: Place, token: u32, row: u32, value: f32) {
   if (row < params.rows) {
     var v = value;
