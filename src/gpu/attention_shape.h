@@ -39,7 +39,8 @@ struct FirstPosition {
 // window there must be room for both. Rounded up to a multiple of 32; at least 64, a tile of keys.
 uint32_t kv_capacity(uint32_t context, uint32_t window, uint32_t block);
 
-// Bytes of one layer's cache: keys and values, two bytes a dim, and the steps of the values, in one buffer (kernels/lib/kv_cache.wgsl).
+// Bytes of one layer's cache: keys and values, two bytes a dim, and the steps of the values, in one buffer
+// (kernels/lib/kv_cache.wgsl).
 uint64_t kv_bytes(const AttentionShape& shape);
 
 // A layer's small weights in one buffer: q norm [head_dim], k norm [head_dim], sinks [heads]. What a layer does not
