@@ -51,13 +51,14 @@ inline __m512 add_scaled(__m512 sum, __m512i dot, __m512 scale, float d) {
 }
 inline __m512 take_min(__m512 sum, __m512 min, float ds) { return _mm512_fnmadd_ps(min, _mm512_set1_ps(ds), sum); }
 
-// Both add the rows of S strips, each `far` bytes behind the one before, times T tokens to sums[S][T].
+// Both add the rows of S strips, each `far` bytes behind the one before, times T tokens to sums[S][T]. Inline, as what
+// follows them: a call a strip costs a tenth where memory is fast.
 struct Q4 {
   static size_t strip_bytes(int cols) { return strip_q4_k(cols); }
 
   template <class Way, int S, int T>
-  static void strips(const uint8_t* p, size_t far, int groups, const ActBlock* const* x, const Following& following,
-                     __m512 (*sums)[T]) {
+  [[gnu::always_inline]] static void strips(const uint8_t* p, size_t far, int groups, const ActBlock* const* x,
+                                            const Following& following, __m512 (*sums)[T]) {
     for (int b = 0; b * kBlockGroups < groups; ++b) {
       const int here = groups_here(groups, b);
       const Q4Strip at(here);
@@ -110,8 +111,8 @@ struct Q6 {
   static size_t strip_bytes(int cols) { return strip_q6_k(cols); }
 
   template <class Way, int S, int T>
-  static void strips(const uint8_t* p, size_t far, int groups, const ActBlock* const* x, const Following& following,
-                     __m512 (*sums)[T]) {
+  [[gnu::always_inline]] static void strips(const uint8_t* p, size_t far, int groups, const ActBlock* const* x,
+                                            const Following& following, __m512 (*sums)[T]) {
     const uint8_t* numbers = p;
     for (int b = 0; b * kBlockGroups < groups; ++b) {
       const int here = groups_here(groups, b);
@@ -154,7 +155,7 @@ struct Q6 {
   }
 };
 
-// rows ≤ S · kStripRows. Inline: a call a strip costs a tenth where memory is fast.
+// rows ≤ S · kStripRows.
 template <class Quants, class Way, int S, int T>
 [[gnu::always_inline]] inline void times_strips(const uint8_t* p, size_t far, int rows, int cols,
                                                 const ActBlock* const* x, const Following& following, float* out,

@@ -171,8 +171,8 @@ struct Kernels {
   void (*quantize_bytes)(const float* x, int n, ByteBlock* out) = nullptr;
   // Rounds x to whole numbers up to ±32767 times the scale it returns (NaN, with zeros, if an x is not finite).
   float (*to_i16)(const float* x, int16_t* out, int n);
-  // Joins the softmax of one unit's keys, in `count` ≤ kUnitTiles tiles, to the running one. `next`: the keys that this
-  // thread reads after them, or null.
+  // Joins the softmax of one unit's keys, in `count` ≤ kUnitTiles tiles, to the running one. `next`: what this thread
+  // reads after them, or null.
   void (*attend)(const QueryTile& q, const KeyTile* tiles, int count, const SoftmaxState& state, float* scratch,
                  const int16_t* next);
   // Joins one row of a running softmax to another: what `attend` does with a unit.

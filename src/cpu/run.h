@@ -120,7 +120,7 @@ void run_matmul(const RunState& state, const Node& node, Work work, const Scratc
 const std::byte* first_weights(const Node& node, int thread, int threads);
 const std::byte* first_keys(const RunState& state, const Node& node, int thread);
 void run_experts(const RunState& state, const Node& node, Work work, const Scratch& scratch);
-void run_attend(const RunState& state, const Node& node, Work work, const Scratch& scratch);
+void run_attend(const RunState& state, const Node& node, Work work, const Scratch& scratch, const std::byte* next);
 void merge_row(const RunState& state, const Op& op, int row, const Scratch& scratch);
 
 // Memory for one thread, and the places in it.

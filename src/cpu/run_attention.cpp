@@ -89,7 +89,7 @@ class Attender {
         units_(state, a_) {}
 
   // Rows [first, first + count) of all query heads of one kv head, over all units they see, or over one of them.
-  // `next`: the keys that this thread reads after these, or null.
+  // `next`: what this thread reads after these, or null.
   void run(int kv_head, int first, int count, bool with_sinks, int only_unit = -1, const int16_t* next = nullptr) {
     const int rows = count * group_, dim = a_.head_dim;
     for (int r = 0; r < rows; ++r) {
@@ -183,7 +183,7 @@ size_t most_units(const Attention& a, int context) {
   return static_cast<size_t>(keys / kUnitKeys + 2);
 }
 
-void run_attend(const RunState& state, const Node& node, Work work, const Scratch& scratch) {
+void run_attend(const RunState& state, const Node& node, Work work, const Scratch& scratch, const std::byte* next) {
   Attender attender(state, node, scratch);
   const Attention& a = attender.attention();
   const int rows = state.rows(node.logit_rows), heads = a.kv_heads;
@@ -192,8 +192,9 @@ void run_attend(const RunState& state, const Node& node, Work work, const Scratc
     const int pieces = units.count * heads;
     for (int piece; (piece = work.next(pieces)) >= 0;) {
       const int head = piece % heads, unit = piece / heads;
-      attender.run(head, 0, 1, false, units.first + unit,
-                   work.goes_on(pieces, piece) ? keys_of_piece(attender.units(), units, heads, piece + 1) : nullptr);
+      const int16_t* after = work.goes_on(pieces, piece) ? keys_of_piece(attender.units(), units, heads, piece + 1)
+                                                         : reinterpret_cast<const int16_t*>(next);
+      attender.run(head, 0, 1, false, units.first + unit, after);
       attender.write_parts(head, unit);
     }
     return;

@@ -176,7 +176,7 @@ void run_node(const RunState& state, const Node& node, Work work, const Scratch&
     case NodeKind::kRows: return run_rows(state, node, work, scratch);
     case NodeKind::kMatMul: return run_matmul(state, node, work, scratch, next);
     case NodeKind::kExperts: return run_experts(state, node, work, scratch);
-    case NodeKind::kAttend: return run_attend(state, node, work, scratch);
+    case NodeKind::kAttend: return run_attend(state, node, work, scratch, next);
   }
 }
 
