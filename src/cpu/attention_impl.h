@@ -124,8 +124,8 @@ inline Shares weigh(const QueryTile& q, int row, const KeyTile* tiles, int count
 // mixed = mixed · kept + new · added
 inline Vf join(Vf mixed, Vf fresh, float kept, float added) { return fma(fresh, set1(added), mul(mixed, set1(kept))); }
 
-// Joins Σ weight · value to mixed, over R rows and V vectors of columns, of which the last may be partial. `next`: the
-// keys of the next unit or null, fetched meanwhile: as large a share of them as these columns are of all.
+// Joins Σ weight · value to mixed, over R rows and V vectors of columns, of which the last may be partial. `next`: what
+// is read next, or null; as much as a unit's keys of it is fetched meanwhile, of which these columns have their share.
 template <int R, int V>
 void mix(const KeyTile* tiles, int count, const float* weights, const Shares* shares, float* mixed, int dim, int column,
          int last_lanes, const int16_t* next) {
