@@ -61,8 +61,8 @@ struct Packing {
   size_t (*strip_bytes)(int cols);  // a multiple of 64
   // rows ≤ kStripRows; those that are missing are zeros.
   void (*pack)(const void* weights, size_t stride, int rows, int cols, void* strip);
-  // out[t · pitch + r] = row r · x[t] for up to kMostFew tokens. `next`: the weights that this thread reads after
-  // these, which are fetched ahead; null where that is not known.
+  // out[t · pitch + r] = row r · x[t] for up to kMostFew tokens. `next`: what this thread reads after these, the
+  // first of which is fetched ahead; null where that is not known.
   void (*few)(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch,
               const void* next);
   // As UnpackFn, from one or two strips.

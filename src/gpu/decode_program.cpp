@@ -179,7 +179,7 @@ void DecodeProgram::project_norm(size_t index) {
   for (const WeightRun& run : weights.runs) {
     finish.first_row = run.first_row;
     record_project_norm(recording_, name(group), run.weight, input, finish, y);
-    finish.first_pair += best_pairs(c_.device.capabilities(), run.weight);
+    if (finish.best) finish.first_pair += best_pairs(c_.device.capabilities(), run.weight);
     input.keep = false;  // one dispatch stores the residual; the others must not be bound to it, or they would wait
     input.r = spare_;
   }
