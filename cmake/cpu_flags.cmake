@@ -4,7 +4,7 @@
 # for a machine without the instructions.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   set(avx2_flags -mavx2 -mfma -mf16c -mbmi -mbmi2)
-  set(avx512_flags ${avx2_flags} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vbmi -mavx512vnni)
+  set(avx512_flags ${avx2_flags} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vbmi -mavx512vnni -mgfni)
   # GCC 12's own AVX-512 headers read variables they have not set, on purpose.
   list(APPEND avx512_flags -Wno-uninitialized -Wno-maybe-uninitialized)
   set(amx_flags ${avx512_flags} -mamx-tile -mamx-int8)

@@ -13,13 +13,24 @@ namespace {
 struct Following {
   const uint8_t* end;
   ptrdiff_t jump;  // from there to the next ones
-  ptrdiff_t from(const uint8_t* p, ptrdiff_t ahead) const { return p + ahead < end ? ahead : ahead + jump; }
+  const uint8_t* of(const uint8_t* p, ptrdiff_t ahead) const { return p + (p + ahead < end ? ahead : ahead + jump); }
 };
 
-template <class Way>
-inline void fetch(const uint8_t* p, ptrdiff_t ahead, int vectors) {
+// The compiler, if it knew how far from another this place is, would keep a register for every line of it.
+inline const uint8_t* a_place(const uint8_t* p) {
+  asm("" : "+r"(p));
+  return p;
+}
+
+// `vectors` of each of S strips.
+template <class Way, int S>
+inline void fetch(const uint8_t* p, const uint8_t* ahead, size_t far, int vectors) {
+#pragma GCC unroll 2
+  for (int i = 0; i < S; ++i) {
+    const uint8_t *here = a_place(p + i * far), *there = a_place(ahead + i * far);
 #pragma GCC unroll 6
-  for (int i = 0; i < vectors; ++i) Way::fetch(p + i * kVector, ahead);
+    for (int v = 0; v < vectors; ++v) Way::fetch(here + v * kVector, there + v * kVector);
+  }
 }
 
 // dot[i][t] += `Steps` times four columns of strip i, from step `first` of a group on. With one strip and one token
@@ -62,16 +73,16 @@ struct Q4 {
     for (int b = 0; b * kBlockGroups < groups; ++b) {
       const int here = groups_here(groups, b);
       const Q4Strip at(here);
+      const uint8_t* ahead = following.of(p, Way::kAhead);
+      fetch<Way, S>(p, ahead, far, 4);
       __m512 d[S], dmin[S];
-      ptrdiff_t ahead[S];
 #pragma GCC unroll 2
       for (int i = 0; i < S; ++i) {
         d[i] = row_numbers(p + i * far);
         dmin[i] = row_numbers(p + i * far + 2 * kStripRows);
-        ahead[i] = following.from(p + i * far, Way::kAhead);
-        fetch<Way>(p + i * far, ahead[i], 4);
       }
       const uint8_t* quants = p + at.quants;
+      ahead += at.quants;
       for (int first = 0; first < here; first += 4) {
         Q4Numbers numbers[S];
 #pragma GCC unroll 2
@@ -79,7 +90,8 @@ struct Q4 {
           numbers[i].read(p + i * far + Q4Strip::kLow + first * kStripRows,
                           p + i * far + at.high + first * kStripRows / 2);
         }
-        for (int g = first; g < here && g < first + 4; ++g, quants += kQ4GroupBytes) {
+        const int end = here < first + 4 ? here : first + 4;
+        for (int g = first; g < end; ++g, quants += kQ4GroupBytes, ahead += kQ4GroupBytes) {
           const int8_t* q[T];
           __m512i dot[S][T];
 #pragma GCC unroll 8
@@ -88,8 +100,7 @@ struct Q4 {
 #pragma GCC unroll 2
             for (int i = 0; i < S; ++i) dot[i][t] = _mm512_setzero_si512();
           }
-#pragma GCC unroll 2
-          for (int i = 0; i < S; ++i) fetch<Way>(quants + i * far, ahead[i], 4);
+          fetch<Way, S>(quants, ahead, far, 4);
           products<S, T, 8>([&](int i, int step) { return q4_columns(quants + i * far, step); }, 0, q, dot);
 #pragma GCC unroll 2
           for (int i = 0; i < S; ++i) {
@@ -118,19 +129,16 @@ struct Q6 {
       const int here = groups_here(groups, b);
       const Q6Strip at(here, b);
       if (b % 2 == 0) numbers = p;
+      const uint8_t* ahead = following.of(p, Way::kAhead);
+      fetch<Way, S>(p, ahead, far, 4);
       __m512 d[S];
-      ptrdiff_t ahead[S];
 #pragma GCC unroll 2
-      for (int i = 0; i < S; ++i) {
-        d[i] = row_numbers(numbers + i * far + b % 2 * 2 * kStripRows);
-        ahead[i] = following.from(p + i * far, Way::kAhead);
-        fetch<Way>(p + i * far, ahead[i], 4);
-      }
+      for (int i = 0; i < S; ++i) d[i] = row_numbers(numbers + i * far + b % 2 * 2 * kStripRows);
       const uint8_t* scales = p + at.scales;
       const uint8_t* quants = p + at.quants;
-      for (int g = 0; g < here; ++g, quants += kQ6GroupBytes) {
-#pragma GCC unroll 2
-        for (int i = 0; i < S; ++i) fetch<Way>(quants + i * far, ahead[i], 6);
+      ahead += at.quants;
+      for (int g = 0; g < here; ++g, quants += kQ6GroupBytes, ahead += kQ6GroupBytes) {
+        fetch<Way, S>(quants, ahead, far, 6);
 #pragma GCC unroll 2
         for (int half = 0; half < 2; ++half, scales += kStripRows) {
           const int8_t* q[T];

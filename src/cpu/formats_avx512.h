@@ -26,14 +26,14 @@ void row_q6_k(const void* strip, int row, int cols, float* out);
 struct OneStrip {
   static constexpr int kStrips = 1;
   static constexpr ptrdiff_t kAhead = 8192;
-  static void fetch(const uint8_t* p, ptrdiff_t ahead) { __builtin_prefetch(p + ahead, 0, 0); }
+  static void fetch(const uint8_t*, const uint8_t* ahead) { __builtin_prefetch(ahead, 0, 0); }
 };
 // Intel: two at once, each line fetched far ahead into the second cache and then into the first.
 struct TwoStrips {
   static constexpr int kStrips = 2;
   static constexpr ptrdiff_t kAhead = 32768;
-  static void fetch(const uint8_t* p, ptrdiff_t ahead) {
-    __builtin_prefetch(p + ahead, 0, 2);
+  static void fetch(const uint8_t* p, const uint8_t* ahead) {
+    __builtin_prefetch(ahead, 0, 2);
     __builtin_prefetch(p + 2048, 0, 3);
   }
 };

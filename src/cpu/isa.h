@@ -8,7 +8,7 @@
 
 namespace doppler::cpu {
 
-// Those this machine can run, the slowest ("portable") first. "avx512" means F, BW, DQ, VL, VBMI and VNNI,
+// Those this machine can run, the slowest ("portable") first. "avx512" means F, BW, DQ, VL, VBMI, VNNI and GFNI,
 // "amx" its tiles of bytes as well.
 std::vector<const Kernels*> available_kernels();
 

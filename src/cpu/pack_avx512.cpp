@@ -13,17 +13,11 @@ template <int Shift>
 inline __m256i fold(__m512i v) {
   return _mm512_cvtepi64_epi32(_mm512_or_si512(v, _mm512_srli_epi64(v, 32 - Shift)));
 }
-template <int Shift>
-inline __m128i fold(__m256i v) {
-  return _mm256_cvtepi64_epi32(_mm256_or_si256(v, _mm256_srli_epi64(v, 32 - Shift)));
-}
 
-// Sixteen rows' vectors as columns, `each` to a group of the quants: vector i goes to group i / each, place i % each.
-inline void place(__m512i* rows, uint8_t* quants, size_t group_bytes, int groups, int each, int place0) {
+// Sixteen rows' vectors as columns, those of them that the strip has.
+inline void place(__m512i* rows, uint8_t* quants, int vectors) {
   transpose16(rows);
-  for (int i = 0; i < 16 && i / each < groups; ++i) {
-    _mm512_store_si512(quants + static_cast<size_t>(i / each) * group_bytes + (place0 + i % each) * kVector, rows[i]);
-  }
+  for (int i = 0; i < 16 && i < vectors; ++i) _mm512_store_si512(quants + i * kVector, rows[i]);
 }
 
 // Rows that are missing are zeros.
@@ -74,7 +68,7 @@ void pack_q4_quants(const SixteenRows& rows, int groups, uint8_t* quants) {
       };
       v[r] = join(two_groups(first / 2), two_groups(first / 2 + 1));
     }
-    place(v, quants + static_cast<size_t>(first) * kQ4GroupBytes, kQ4GroupBytes, groups - first, 4, 0);
+    place(v, quants + static_cast<size_t>(first) * kQ4GroupBytes, (groups - first) * 4);
   }
 }
 
@@ -88,25 +82,24 @@ inline __m512i q6_bytes(const uint8_t* block, int chunk) {
   return _mm512_ternarylogic_epi32(_mm512_multishift_epi64_epi8(control, qh), _mm512_set1_epi8(0x30), low, 0xea);
 }
 
+// Of every four dwords (columns 12 … 15 of sixteen in the last) the first three, with two bits of the last above each.
+inline void store_q6_dwords(__m512i bytes, uint8_t* twelve) {
+  const __m512i last = _mm512_shuffle_epi32(bytes, _MM_PERM_DDDD);
+  const __m512i up = _mm512_sllv_epi32(last, _mm512_broadcast_i32x4(_mm_setr_epi32(6, 4, 2, 0)));
+  const __m512i three = _mm512_ternarylogic_epi32(up, _mm512_set1_epi8(static_cast<char>(0xc0)), bytes, 0xea);
+  _mm512_mask_storeu_epi32(twelve, 0x0fff, _mm512_maskz_compress_epi32(0x7777, three));
+}
+
 void pack_q6_quants(const SixteenRows& rows, int groups, uint8_t* quants) {
-  __m512i pairs[16];
+  constexpr int kEach = kQ6GroupBytes / kVector;  // vectors, to which each row gives a dword
+  alignas(kVector) uint8_t dwords[kStripRows][kBlockGroups * kEach * 4];
   for (int r = 0; r < kStripRows; ++r) {
-    const auto upper = [&](int chunk) {
-      const __m512i two = _mm512_and_si512(_mm512_srli_epi16(q6_bytes(rows[r], chunk), 4), _mm512_set1_epi8(3));
-      return fold<4>(fold<2>(two));
-    };
-    pairs[r] = join(_mm256_set_m128i(upper(1), upper(0)), _mm256_set_m128i(upper(3), upper(2)));
+    for (int chunk = 0; chunk < 4; ++chunk) store_q6_dwords(q6_bytes(rows[r], chunk), dwords[r] + chunk * 48);
   }
-  place(pairs, quants, kQ6GroupBytes, groups, 2, 4);
-  for (int first = 0; first < groups; first += 4) {
+  for (int first = 0; first < groups * kEach; first += 16) {
     __m512i v[16];
-    for (int r = 0; r < kStripRows; ++r) {
-      const auto lower = [&](int chunk) {
-        return fold<4>(_mm512_and_si512(q6_bytes(rows[r], chunk), _mm512_set1_epi8(15)));
-      };
-      v[r] = join(lower(first / 2), lower(first / 2 + 1));
-    }
-    place(v, quants + static_cast<size_t>(first) * kQ6GroupBytes, kQ6GroupBytes, groups - first, 4, 0);
+    for (int r = 0; r < kStripRows; ++r) v[r] = _mm512_load_si512(dwords[r] + first * 4);
+    place(v, quants + first * kVector, groups * kEach - first);
   }
 }
 

@@ -2,8 +2,9 @@
 // of sixteen rows (lanes are rows, so that nothing is ever summed across lanes), and what a strip needs comes in the
 // order it is read, without the padding of rows that end inside a block of 256 columns.
 //
-// Quants, a group of 32 columns: vector v of four has columns 8v … 8v+3 in the low nibbles and 8v+4 … 8v+7 in the high
-// ones; Q6_K has two more vectors, of which number j holds the upper two bits of columns 16j + 4i … + 3 at bits 2i.
+// Quants of Q4_K, a group of 32 columns: vector v of four has columns 8v … 8v+3 in the low nibbles and 8v+4 … 8v+7 in
+// the high ones. Of Q6_K, 16 columns: vector v of three has columns 4v … 4v+3 in the lower six bits and two bits of
+// columns 12 … 15 above them, those at 2v.
 // Q4_K, a block of G ≤ 8 groups: d and dmin as f16 [16 rows] each, then
 //   a byte [G][16 rows]: the low nibbles of scale and minimum; to 64 bytes
 //   half a byte [G][16 rows]: their upper two bits each. Of each four groups 32 bytes, groups 2 and 3 in the high
@@ -82,19 +83,31 @@ inline __m512 q6_numbers(const uint8_t* scales) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(scales))));
 }
 
+// What gf2p8affineqb multiplies bytes with to move `count` bits from bit `from` on to bit `to` on; the others are
+// cleared. A row of the 8 × 8 bits, topmost bit first, says which bits a bit of the result is the sum of.
+constexpr uint64_t moving_bits(int from, int to, int count) {
+  uint64_t matrix = 0;
+  for (int i = 0; i < count; ++i) matrix |= uint64_t{1} << ((7 - to - i) * 8 + from + i);
+  return matrix;
+}
+template <int From, int To, int Count>
+inline __m512i moved(__m512i bytes) {
+  return _mm512_gf2p8affine_epi64_epi8(bytes, _mm512_set1_epi64(moving_bits(From, To, Count)), 0);
+}
+
 // Columns 4·step … of a group as unsigned bytes. `step` is a constant where this is unrolled.
 inline __m512i q4_columns(const uint8_t* quants, int step) {
   const __m512i both = _mm512_load_si512(quants + step / 2 * kVector);
-  return _mm512_and_si512(step % 2 ? _mm512_srli_epi16(both, 4) : both, _mm512_set1_epi8(15));
+  return step % 2 ? moved<4, 0, 4>(both) : _mm512_and_si512(both, _mm512_set1_epi8(15));
 }
 inline __m512i q6_columns(const uint8_t* quants, int step) {
-  const __m512i pairs = _mm512_load_si512(quants + (4 + step / 4) * kVector);
-  const int i = step % 4;
-  const __m512i upper = i == 0   ? _mm512_slli_epi16(pairs, 4)
-                        : i == 1 ? _mm512_slli_epi16(pairs, 2)
-                        : i == 2 ? pairs
-                                 : _mm512_srli_epi16(pairs, 2);
-  return _mm512_ternarylogic_epi32(upper, _mm512_set1_epi8(0x30), q4_columns(quants, step), 0xea);
+  const uint8_t* half = quants + step / 4 * 3 * kVector;
+  const int v = step % 4;
+  if (v < 3) return _mm512_and_si512(_mm512_load_si512(half + v * kVector), _mm512_set1_epi8(63));
+  const __m512i first = moved<6, 0, 2>(_mm512_load_si512(half));
+  const __m512i second = moved<6, 2, 2>(_mm512_load_si512(half + kVector));
+  const __m512i third = moved<6, 4, 2>(_mm512_load_si512(half + 2 * kVector));
+  return _mm512_ternarylogic_epi32(first, second, third, 0xfe);  // a | b | c
 }
 
 // Walks a strip's first `groups` groups, from the first byte of a block on (for Q6_K of an even one), for who makes

@@ -33,9 +33,14 @@ inline __m512i bytes(__m512i quants, __m512i a, __m512i b) {
   return _mm512_ternarylogic_epi32(low, _mm512_srli_epi16(even, 8), odd, 0xca);  // low ? even / 256 : odd
 }
 
-// The lower four bits of column i of a group.
-inline int nibble(const uint8_t* quants, int row, int i) {
+// Column i of a group.
+inline int q4_column(const uint8_t* quants, int row, int i) {
   return quants[i / 8 * kVector + row * 4 + i % 4] >> (i / 4 % 2 * 4) & 15;
+}
+inline int q6_column(const uint8_t* quants, int row, int i) {
+  const uint8_t* at = quants + i / 16 * 3 * kVector + row * 4 + i % 4;
+  const int v = i / 4 % 4;
+  return v < 3 ? at[v * kVector] & 63 : at[0] >> 6 | at[kVector] >> 6 << 2 | at[2 * kVector] >> 6 << 4;
 }
 // Columns of a group that the row has.
 inline int columns_here(int cols, int group) { return cols - group * kGroup < kGroup ? cols - group * kGroup : kGroup; }
@@ -52,7 +57,7 @@ void row_q4_k(const void* strip, int row, int cols, float* out) {
                 [&](int g, __m512 scale, __m512 min, const uint8_t* q) {
                   const float s = lane(scale, row), m = lane(min, row);
                   for (int i = 0; i < columns_here(cols, g); ++i)
-                    out[g * kGroup + i] = s * static_cast<float>(nibble(q, row, i)) - m;
+                    out[g * kGroup + i] = s * static_cast<float>(q4_column(q, row, i)) - m;
                 });
 }
 
@@ -60,10 +65,8 @@ void row_q6_k(const void* strip, int row, int cols, float* out) {
   each_q6_group(static_cast<const uint8_t*>(strip), groups_of(cols),
                 [&](int g, __m512 first, __m512 second, const uint8_t* q) {
                   const float scales[2] = {lane(first, row), lane(second, row)};
-                  for (int i = 0; i < columns_here(cols, g); ++i) {
-                    const int upper = q[(4 + i / 16) * kVector + row * 4 + i % 4] >> (i / 4 % 4 * 2) & 3;
-                    out[g * kGroup + i] = scales[i / 16] * static_cast<float>((nibble(q, row, i) | upper << 4) - 32);
-                  }
+                  for (int i = 0; i < columns_here(cols, g); ++i)
+                    out[g * kGroup + i] = scales[i / 16] * static_cast<float>(q6_column(q, row, i) - 32);
                 });
 }
 
