@@ -100,7 +100,7 @@ class BrowserSurface : public BenchSurface {
   }
 
   uint64_t peak_host_bytes() override { return whole(ask({{"do", "memory"}}), "bytes"); }
-  double bandwidth() override { return require_number(ask({{"do", "bandwidth"}}), "bytes_per_second", kWhere); }
+  double bandwidth(double) override { return require_number(ask({{"do", "bandwidth"}}), "bytes_per_second", kWhere); }
 
  private:
   Json load(int context) { return ask({{"do", "load"}, {"context", context}}); }

@@ -66,6 +66,8 @@ class Subject {
     result.cold_load_ms = facts.cold_load_ms;
     result.warm_load_ms = facts.warm_load_ms;
     result.kv_bytes = facts.kv_bytes;
+    result.bytes_per_token =
+        decode_cost(model.plan, model.weights, workload_.prompt_tokens + workload_.tokens / 2).bytes();
     result.environment = environment(facts);
     prompt_ = model.tokenizer ? text_prompt(*model.tokenizer, context) : random_prompt(context, model.config.vocab);
   }
@@ -97,7 +99,7 @@ class Subject {
     text_ = std::move(run.text);
     // What a CPU reads depends on what else the machine does, and changes within minutes: it is measured beside each
     // run.
-    if (result.backend == "cpu") result.bandwidths.push_back(surface_->bandwidth());
+    if (result.backend == "cpu") result.bandwidths.push_back(surface_->bandwidth(result.bytes_per_token));
   }
 
   void finish() {
@@ -122,13 +124,10 @@ class Subject {
       result.by_prompt.push_back({length, median(speeds)});
     }
     judge();
-    const LoadedModel& model = surface_->model();
-    result.bytes_per_token =
-        decode_cost(model.plan, model.weights, workload_.prompt_tokens + workload_.tokens / 2).bytes();
     result.peak_bytes = surface_->peak_host_bytes();
     if (!result.bandwidths.empty()) return;
     progress_("measuring the machine's bandwidth");
-    result.bandwidths.push_back(surface_->bandwidth());
+    result.bandwidths.push_back(surface_->bandwidth(result.bytes_per_token));
   }
 
   InferenceResult result;

@@ -94,10 +94,10 @@ class NativeSurface : public BenchSurface {
   }
 
   uint64_t peak_host_bytes() override { return std::max(peak_, peak_known_ ? peak_resident_bytes() : 0); }
-  double bandwidth() override {
+  double bandwidth(double bytes) override {
     peak_ = peak_host_bytes();  // without the memory that measuring takes
-    const double rate =
-        facts_.backend == "webgpu" ? device_bandwidth(workload_.device) : read_bandwidth(workload_.threads);
+    const double rate = facts_.backend == "webgpu" ? device_bandwidth(workload_.device)
+                                                   : read_bandwidth(workload_.threads, static_cast<size_t>(bytes));
     peak_known_ = peak_known_ && forget_peak_resident();
     return rate;
   }

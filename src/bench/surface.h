@@ -41,7 +41,8 @@ class BenchSurface {
   virtual std::vector<Opinion> opinions(std::span<const int32_t> tokens) = 0;
 
   virtual uint64_t peak_host_bytes() = 0;
-  virtual double bandwidth() = 0;  // bytes a second that the machine, or its GPU, moves; measured now
+  // Bytes a second that the machine, or its GPU, moves; measured now. A CPU reads `bytes` of them over and over.
+  virtual double bandwidth(double bytes) = 0;
 };
 
 std::unique_ptr<BenchSurface> native_surface(const std::filesystem::path& model, const InferenceWorkload& workload,

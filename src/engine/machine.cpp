@@ -67,9 +67,9 @@ std::optional<GpuDescription> describe_gpu(int device) {
 
 double device_bandwidth(int device) { return gpu::measure_copy_bandwidth(device); }
 
-double read_bandwidth(int threads) {
+double read_bandwidth(int threads, size_t bytes) {
   ThreadPool pool(threads);
-  return measure_read_bandwidth(pool) * 1e9;
+  return measure_read_bandwidth(pool, bytes) * 1e9;
 }
 
 }  // namespace doppler

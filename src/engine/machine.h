@@ -24,7 +24,7 @@ std::optional<GpuDescription> describe_gpu(int device);
 // Bytes a second that GPU moves in a large copy (reads and writes together), measured now.
 double device_bandwidth(int device);
 
-// Bytes a second `threads` threads (0: all cores) read from memory, measured now (about a second).
-double read_bandwidth(int threads);
+// Bytes a second `threads` threads (0: all cores) read from `bytes` bytes over and over, measured now (about a second).
+double read_bandwidth(int threads, size_t bytes);
 
 }  // namespace doppler

@@ -134,6 +134,7 @@ int main(int argc, char** argv) {
     }
   }
 
+  const double bytes = decode_cost(plan, weights, prompt + decoded / 2).bytes();
   // Passes over memory, runs of tokens and prompts take turns, so that whatever else the machine does falls on all of
   // them. What was measured while other processes used the CPU is left out where there is enough without it.
   auto executor = make_cpu_executor(config, plan, weights, {.context = prompt + decoded + 8, .threads = threads});
@@ -168,7 +169,8 @@ int main(int argc, char** argv) {
     });
     constexpr int kTogether = 8;
     for (int i = 0; i + kTogether <= decoded; i += kTogether) {
-      if (i % 32 == 0) measure(bandwidth, [&](auto) { return measure_read_bandwidth(pool); });
+      if (i % 32 == 0)
+        measure(bandwidth, [&](auto) { return measure_read_bandwidth(pool, static_cast<size_t>(bytes)); });
       measure(decode, [&](auto start) {
         for (int j = i; j < i + kTogether; ++j) {
           const int32_t token = static_cast<int32_t>((j * 104729) % 262144);
@@ -178,7 +180,6 @@ int main(int argc, char** argv) {
       });
     }
   }
-  const double bytes = decode_cost(plan, weights, prompt + decoded / 2).bytes();
   const auto line = [&](const char* name, double d, double b, double p) {
     fmt::print(
         "{:<7} bandwidth {:5.1f} GB/s   decode {:5.1f} tok/s = {:5.1f} GB/s = {:3.0f} %   prefill({}) {:6.1f} tok/s = "

@@ -313,7 +313,7 @@ TEST(CpuExecutor, NothingIsAllocatedAfterTheFirstCalls) {
 
 TEST(Bandwidth, IsAPlausibleNumber) {
   ThreadPool pool(2);
-  const double rate = measure_read_bandwidth(pool);
+  const double rate = measure_read_bandwidth(pool, size_t{64} << 20);
   EXPECT_GT(rate, 0.1);
   EXPECT_LT(rate, 5000);
 }
