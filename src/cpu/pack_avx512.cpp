@@ -8,11 +8,8 @@
 namespace doppler::cpu::avx512 {
 namespace {
 
-// In every 8 bytes of a vector, the upper four bytes shifted left by `shift` bits onto the lower four: eight dwords.
-template <int Shift>
-inline __m256i fold(__m512i v) {
-  return _mm512_cvtepi64_epi32(_mm512_or_si512(v, _mm512_srli_epi64(v, 32 - Shift)));
-}
+// In every 8 bytes of a vector, the upper four bytes as the high nibbles of the lower four: eight dwords.
+inline __m256i fold(__m512i v) { return _mm512_cvtepi64_epi32(_mm512_or_si512(v, _mm512_srli_epi64(v, 32 - 4))); }
 
 // Sixteen rows' vectors as columns, those of them that the strip has.
 inline void place(__m512i* rows, uint8_t* quants, int vectors) {
@@ -64,7 +61,7 @@ void pack_q4_quants(const SixteenRows& rows, int groups, uint8_t* quants) {
     for (int r = 0; r < kStripRows; ++r) {
       const auto two_groups = [&](int chunk) {  // low, then high nibbles of 32 bytes
         const __m512i both = _mm512_broadcast_i64x4(load32(rows[r] + 16 + 32 * chunk));
-        return fold<4>(_mm512_and_si512(_mm512_srlv_epi16(both, shift), nibble));
+        return fold(_mm512_and_si512(_mm512_srlv_epi16(both, shift), nibble));
       };
       v[r] = join(two_groups(first / 2), two_groups(first / 2 + 1));
     }
