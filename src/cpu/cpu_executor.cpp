@@ -76,7 +76,7 @@ class CpuExecutor : public Executor {
     packed_ = PackedWeights(*state_.kernels, matrices_of(plan_, weights_), pool_);
     state_.plan = &plan_;
     state_.cache = &cache_;
-    state_.many_tokens = tuning.many_tokens;
+    state_.many_of_packed = tuning.many_of_packed > 0 ? tuning.many_of_packed : state_.kernels->many_of_packed;
     state_.context = context_;
     state_.threads = pool_.size();
     partials_ = Memory(partial_floats(plan_, context_) * sizeof(float), "parts of attention");
@@ -224,7 +224,7 @@ class CpuExecutor : public Executor {
   void run_nodes(int thread, int count) {
     const Scratch& scratch = scratch_[static_cast<size_t>(thread)];
     FetchAhead ahead;
-    const bool few = state_.tokens.size() < static_cast<size_t>(state_.many_tokens);
+    const bool few = state_.tokens.size() < static_cast<size_t>(state_.many_of_packed);
     for (size_t n = first_node_; n < last_node_; ++n) {
       const Node& node = program_.nodes[n];
       if (state_.rows(node.logit_rows) == 0 || skipped(state_, node)) continue;

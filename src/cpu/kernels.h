@@ -145,9 +145,13 @@ struct SoftmaxState {
 // Floats of scratch that `attend` needs for a row.
 inline constexpr int kAttendScratch = kUnitKeys + 2;
 
+// Tokens from which tiles pay, where weights are not packed.
+inline constexpr int kMany = kMostFew + 1;
+
 struct Kernels {
   const char* name;
   Format formats[kFormatCount];
+  int many_of_packed = kMany;  // where they are
 
   // out = x / sqrt(mean(x²) + eps) · w over groups of `group`; w already holds the offset.
   void (*norm)(const float* x, const float* w, float* out, int n, int group, float eps);

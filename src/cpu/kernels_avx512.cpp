@@ -73,6 +73,7 @@ constexpr Kernels kKernels = {
                 {nullptr, nullptr, multiply_bytes, kTileDepth, Input::kInt8OrBytes, &kPackQ4_K<TwoStrips>},
                 {nullptr, nullptr, multiply_bytes, kTileDepth, Input::kInt8OrBytes, &kPackQ6_K<TwoStrips>},
                 {dot_mxfp4, unpack_mxfp4, multiply_wide, kTileDepth, Input::kInt15}},
+    .many_of_packed = 25,
     .norm = norm,
     .add = add_rows,
     .softcap = softcap,
@@ -97,6 +98,7 @@ Kernels for_this_machine() {
   if (__builtin_cpu_is("amd")) {
     kernels.formats[kFormatQ4_K].packing = &kPackQ4_K<OneStrip>;
     kernels.formats[kFormatQ6_K].packing = &kPackQ6_K<OneStrip>;
+    kernels.many_of_packed = 41;
   }
   return kernels;
 }

@@ -44,7 +44,7 @@ struct RunState {
   std::byte* arena = nullptr;
   float* partials = nullptr;  // a single query's attention, unit by unit
   int context = 0, threads = 1;
-  int many_tokens = kMostFew + 1;  // from here on tiles pay
+  int many_of_packed = kMany;  // tokens from which tiles of packed weights pay
 
   std::span<const int32_t> tokens;  // of this block
   int position = 0;                 // of the block's first token
@@ -56,7 +56,10 @@ struct RunState {
 
   // Are the rows of a slot many? How a row of activations is held, and what multiplies with it, depends on that alone,
   // even where a node needs only the last of them.
-  bool many(int slot) const { return rows(program->slots[static_cast<size_t>(slot)].logit_rows) >= many_tokens; }
+  bool many(int slot, Input input) const {
+    const int from = same_for_any_number(input) ? kMany : many_of_packed;
+    return rows(program->slots[static_cast<size_t>(slot)].logit_rows) >= from;
+  }
 
   // Row `row` of a node with these rows, in a slot that may have more.
   template <class T>
@@ -108,7 +111,7 @@ class Work {
 
 // Is there nothing to do, at this number of tokens?
 inline bool skipped(const RunState& state, const Node& node) {
-  return node.settles && by_groups(node.ops[0].input, state.many(node.ops[0].out));
+  return node.settles && by_groups(node.ops[0].input, state.many(node.ops[0].out, node.ops[0].input));
 }
 // `next`: what this thread reads first in the next node that reads much, or null.
 void run_node(const RunState& state, const Node& node, Work work, const Scratch& scratch, const std::byte* next);

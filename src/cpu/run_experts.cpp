@@ -50,7 +50,8 @@ void run_experts(const RunState& state, const Node& node, Work work, const Scrat
     const int count = start[e + 1] - start[e];
     const int first = piece * kTileRows, n = std::min(kTileRows, matrix.rows - first);
     // Where few and many tokens are other numbers, the rows are held for the block's; otherwise the expert's own count.
-    const bool few = same_for_any_number(matrix.input()) ? count < state.many_tokens : !state.many(op.in[0]);
+    const Input form = matrix.input();
+    const bool few = same_for_any_number(form) ? count < kMany : !state.many(op.in[0], form);
     if (few) {
       for (int i = 0; i < count; i += kMostFew) {
         const int some = std::min(kMostFew, count - i);

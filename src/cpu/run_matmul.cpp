@@ -69,7 +69,7 @@ class MatMulRunner {
  private:
   // What follows the product, on rows first … first+count-1 of token t; a may be overwritten.
   void finish(const MatMulPart& part, int t, int first, int count, float* a, const float* b) {
-    const bool many = part.out_quantised >= 0 && s_.many(part.out_quantised);
+    const bool many = part.out_quantised >= 0 && s_.many(part.out_quantised, part.quantised_as);
     const bool settled_later = !by_groups(part.quantised_as, many);  // what is quantised stays floats until then
     const int floats = part.out >= 0 ? part.out : settled_later ? part.out_quantised : -1;
     float* to = floats >= 0 ? s_.at<float>(floats, t, node_.logit_rows, scratch_) + first : a;
@@ -155,7 +155,7 @@ const std::byte* first_weights(const Node& node, int thread, int threads) {
 }
 
 void run_matmul(const RunState& state, const Node& node, Work work, const Scratch& scratch, const std::byte* next) {
-  const bool many = state.many(node.parts[0].in);
+  const bool many = state.many(node.parts[0].in, node.parts[0].a.input());
   const NodePieces pieces(node, many, state.threads);
   MatMulRunner runner(state, node, scratch);
   for (int piece; (piece = work.next(pieces.count)) >= 0;) {

@@ -92,7 +92,7 @@ class RowRunner {
     const int n = op.columns;
     std::byte* to = s_.at<std::byte>(op.out, row, node_.logit_rows, scratch_);
     for (int i = 0; i < op.segments; ++i) {
-      quantize_input(k_, op.input, s_.many(op.out), in(op, 0, row) + i * n, n,
+      quantize_input(k_, op.input, s_.many(op.out, op.input), in(op, 0, row) + i * n, n,
                      to + static_cast<size_t>(i) * input_row_bytes(op.input, n));
     }
   }

@@ -176,16 +176,25 @@ TEST_P(ExecutorTest, TokensOneByOneOrInAnyBlocksGiveTheSameBits) {
     const auto tokens = m.tokens(70);
     const size_t vocab = static_cast<size_t>(m.config.vocab);
     for (const cpu::Kernels* kernels : cpu::available_kernels()) {
-      const auto whole = cpu_executor(m, {}, {.kernels = kernels});
+      const auto whole = cpu_executor(m, {}, {.kernels = kernels, .many_of_packed = cpu::kMany});
       const auto all = copied(whole->forward(tokens, Logits::kAll));
       // Tokens in blocks so small that they are few are another input there.
       const bool only_many = rounds_many_otherwise(*kernels) && (type == DType::kQ6_K || type == DType::kQ4_K);
       for (const int block : only_many ? std::vector{10, 14, 35} : std::vector{1, 2, 5, 16, 17}) {
-        const auto executor = cpu_executor(m, {.block = block}, {.kernels = kernels});
+        const auto executor = cpu_executor(m, {.block = block}, {.kernels = kernels, .many_of_packed = cpu::kMany});
         EXPECT_EQ(copied(executor->forward(tokens, Logits::kAll)), all)
             << name_of(type) << " " << kernels->name << " blocks of " << block;
       }
-      if (only_many) continue;
+      if (only_many) {  // and as many tokens as there are, held as few
+        const auto few =
+            copied(cpu_executor(m, {}, {.kernels = kernels, .many_of_packed = 71})->forward(tokens, Logits::kAll));
+        for (const int block : {1, 8, 9, 17}) {
+          const auto executor = cpu_executor(m, {.block = block}, {.kernels = kernels, .many_of_packed = 71});
+          EXPECT_EQ(copied(executor->forward(tokens, Logits::kAll)), few)
+              << name_of(type) << " " << kernels->name << " few in blocks of " << block;
+        }
+        continue;
+      }
       testing::Random random(3);
       const auto executor = cpu_executor(m, {.block = 8}, {.kernels = kernels});
       for (size_t at = 0; at < tokens.size();) {  // calls of random lengths, logits asked for now and then
