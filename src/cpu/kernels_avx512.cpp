@@ -73,7 +73,7 @@ constexpr Kernels kKernels = {
                 {nullptr, nullptr, multiply_bytes, kTileDepth, Input::kInt8OrBytes, &kPackQ4_K<TwoStrips>},
                 {nullptr, nullptr, multiply_bytes, kTileDepth, Input::kInt8OrBytes, &kPackQ6_K<TwoStrips>},
                 {dot_mxfp4, unpack_mxfp4, multiply_wide, kTileDepth, Input::kInt15}},
-    .many_of_packed = 25,
+    .many_of_packed = 25,  // measured, as that of AMD below: bench/results/cpu-notes.md
     .norm = norm,
     .add = add_rows,
     .softcap = softcap,
