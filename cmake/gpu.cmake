@@ -1,6 +1,6 @@
 # The WebGPU backend: kernels are read at build time by gen_kernels, which writes the C++ that mirrors them.
 #   -DDAWN_SDK=DIR     use DIR/include/webgpu/webgpu.h in place of src/gpu/webgpu_c.h, and DIR/lib/libwebgpu_dawn.so in
-#                      place of the library that tools/fetch_dawn.sh fetches
+#                      place of the library that tools/setup.sh fetches
 set(DAWN_SDK "" CACHE PATH "A Dawn SDK whose header and shared library are used in place of our own")
 
 add_executable(gen_kernels ${CMAKE_SOURCE_DIR}/tools/gen_kernels.cpp)
@@ -46,7 +46,7 @@ else()
     message(WARNING "${dawn_sdk_library} is not there. The library that is fetched instead may not be of the header's "
                     "revision, and is refused then; DOPPLER_DAWN=FILE names another one at run time")
   endif()
-  execute_process(COMMAND ${CMAKE_SOURCE_DIR}/tools/fetch_dawn.sh ${CMAKE_BINARY_DIR} RESULT_VARIABLE dawn_missing)
+  execute_process(COMMAND ${CMAKE_SOURCE_DIR}/tools/setup.sh dawn ${CMAKE_BINARY_DIR} RESULT_VARIABLE dawn_missing)
   if(dawn_missing)
     message(WARNING "Dawn could not be fetched; the WebGPU backend will not find a library at run time")
   endif()

@@ -2,7 +2,7 @@
 # They are there once both are; ./test sees to that.
 find_program(DOPPLER_NODE node)
 file(GLOB web_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/web/*_test.mjs)
-if(DOPPLER_NODE AND EXISTS ${CMAKE_SOURCE_DIR}/web/dist/lib/doppler.wasm AND TARGET doppler)
+if(DOPPLER_TESTS AND DOPPLER_NODE AND EXISTS ${CMAKE_SOURCE_DIR}/web/dist/lib/doppler.wasm AND TARGET doppler)
   foreach(test ${web_tests})
     get_filename_component(name ${test} NAME_WE)
     string(REGEX REPLACE "_test$" "" name ${name})

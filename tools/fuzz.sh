@@ -3,17 +3,8 @@
 set -e
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
-compiler=$(command -v clang++-14 || command -v clang++ || true)
-if [ -z "$compiler" ]; then
-  if [ "$(id -u)" -ne 0 ]; then
-    echo "Fuzzing needs clang:  sudo apt-get install clang-14 libclang-rt-14-dev" >&2
-    exit 1
-  fi
-  apt-get update -qq >&2
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends clang-14 libclang-rt-14-dev >&2
-  compiler=$(command -v clang++-14)
-fi
-cmake -S . -B build-fuzz -G Ninja -DCMAKE_CXX_COMPILER="$compiler" -DDOPPLER_FUZZ=ON >/dev/null
+tools/setup.sh fuzz
+cmake -S . -B build-fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++-22 -DDOPPLER_FUZZ=ON -DDOPPLER_TESTS=OFF >/dev/null
 cmake --build build-fuzz --target fuzz_targets
 for source in tests/fuzz/*_fuzz.cpp; do
   target=$(basename "$source" _fuzz.cpp)

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "bench/browser_surface.h"
+#include "cli/default_model.h"
 
 namespace doppler {
 namespace fs = std::filesystem;
@@ -15,7 +16,7 @@ MakeSurface browser_for_bench(const std::string& profile_dir) {
     fail({ErrorCode::kUsage, "the browser's part of Doppler is not here", script.string(), "", "",
           "Run the program from its source tree's build folder"});
   }
-  const BrowserOptions options{{"node", script.string(), "--build", build.string()}, profile_dir};
+  const BrowserOptions options{{node_program().string(), script.string(), "--build", build.string()}, profile_dir};
   return [options](const fs::path& model, const InferenceWorkload& workload, int context, const Told& progress) {
     return browser_surface(options, model, workload, context, progress);
   };

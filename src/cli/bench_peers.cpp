@@ -71,7 +71,7 @@ fs::path install(const std::function<void(std::string_view)>& progress) {
       "cd '{}' && npm install --ignore-scripts --omit=optional --no-audit --no-fund >'{}' 2>&1", folder.string(), log);
   const int status = std::system(command.c_str());
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    fail({ErrorCode::kFile, "llama.cpp could not be fetched", log, "node 20 and npm with a registry in reach", "",
+    fail({ErrorCode::kFile, "llama.cpp could not be fetched", log, "npm with a registry in reach", "",
           "Read the log"});
   }
   write_file_whole(mark, "");
@@ -146,7 +146,7 @@ void run(Arguments& arguments) {
   if (gguf) {
     workload.vocab = load_model(model).config.vocab;
     engines[0].types = "the same file";
-    engines.push_back({"llama.cpp", "", {"node", script.string()}, here, model});
+    engines.push_back({"llama.cpp", "", {node_program().string(), script.string()}, here, model});
   } else {
     const RdrrReader reader = RdrrReader::open(model);
     workload.vocab = read_model_config(reader.manifest(), "manifest.json").vocab;
@@ -155,7 +155,7 @@ void run(Arguments& arguments) {
       progress(fmt::format("writing the model as GGUF {}", quant));
       const fs::path file = exports.folder / (quant + ".gguf");
       export_gguf(model, file, {.quant = quant == "same" ? "" : quant});
-      engines.push_back({"llama.cpp", quant, {"node", script.string()}, here, file});
+      engines.push_back({"llama.cpp", quant, {node_program().string(), script.string()}, here, file});
     }
   }
   const std::vector<PeerFigures> figures = compare_peers(engines, workload, progress);

@@ -15,4 +15,10 @@ fs::path default_model() {
         "Name a model folder"});
 }
 
+fs::path node_program() {
+  std::error_code ignored;
+  const fs::path own = fs::read_symlink("/proc/self/exe", ignored).parent_path() / "node/bin/node";
+  return fs::exists(own, ignored) ? own : "node";
+}
+
 }  // namespace doppler

@@ -242,7 +242,11 @@ void run(Arguments a) {
                model.config.max_context, context);
   }
   const BackendChoice backend = choose_backend(a.backend, a.device);
-  if (telling()) fmt::print(stderr, "\033[2m[{} on {}: {}]\033[0m\n", model.config.id, backend.name, backend.about);
+  if (log_level() != LogLevel::kSilent) {
+    const bool terminal = isatty(STDERR_FILENO) != 0;
+    fmt::print(stderr, "{}[{} on {}: {}]{}\n", terminal ? "\033[2m" : "", model.config.id, backend.name, backend.about,
+               terminal ? "\033[0m" : "");
+  }
   Session session(make_executor(model, backend.name, {context, a.threads, 0, a.device, false, a.gpu_memory}),
                   model.tokenizer ? &*model.tokenizer : nullptr, context);
   if (backend.name == "webgpu" && !a.no_self_test) self_test(session.executor(), model);

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "cpu/cpu_executor.h"
 #include "engine/machine.h"
+#include "engine/missing_gpu.h"
 #include "gpu/device.h"
 #include "gpu/gpu_executor.h"
 #include "ref/ref_executor.h"
@@ -14,11 +15,12 @@ namespace {
 
 BackendChoice automatic(int device) {
   std::string why;
-  if (!gpu::webgpu_available(&why)) return {"cpu", fmt::format("{}; no GPU: {}", cpu_name(), why)};
-  const std::vector<gpu::AdapterInfo> adapters = gpu::list_adapters();
-  const size_t index = device < 0 ? 0 : static_cast<size_t>(device);
-  if (index < adapters.size() && !adapters[index].capabilities.software) return {"webgpu", adapters[index].name};
-  return {"cpu", cpu_name() + "; the only WebGPU adapter is software"};
+  if (gpu::webgpu_available(&why)) {
+    const std::vector<gpu::AdapterInfo> adapters = gpu::list_adapters();
+    const size_t index = device < 0 ? 0 : static_cast<size_t>(device);
+    if (index < adapters.size() && !adapters[index].capabilities.software) return {"webgpu", adapters[index].name};
+  }
+  return {"cpu", fmt::format("{}; {}", cpu_name(), explain_missing_gpu(gpu_situation()))};
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ void check_capabilities(const Capabilities& capabilities, const std::string& whe
     if (value < least) {
       fail({ErrorCode::kDevice, fmt::format("the device reports an impossible limit {}", name), where,
             fmt::format("at least {}", least), fmt::format("{}", value),
-            "this WebGPU library may not be the build that webgpu_c.h describes; see tools/fetch_dawn.sh"});
+            "this WebGPU library may not be the build that webgpu_c.h describes; see tools/setup.sh"});
     }
   };
   at_least("maxBufferSize", limits.max_buffer_bytes, floor.max_buffer_bytes);

@@ -296,7 +296,7 @@ void check_features(DeviceState& state) {
     if (WGPUQuerySet set = api.DeviceCreateQuerySet(state.device, &queries)) api.QuerySetRelease(set);
   }
   scope.finish(state.info.name,
-               "this WebGPU library is not the build that Doppler was compiled for (tools/fetch_dawn.sh fetches that; "
+               "this WebGPU library is not the build that Doppler was compiled for (tools/setup.sh fetches that; "
                "DAWN_SDK in cmake/gpu.cmake names another): it does not have the features that it lists. ");
 }
 
@@ -331,6 +331,8 @@ std::vector<AdapterInfo> list_adapters() {
   release(found);
   return infos;
 }
+
+bool webgpu_library_found(std::string* why) { return find_wgpu(why) != nullptr; }
 
 bool webgpu_available(std::string* why) {
   if (find_wgpu(why) == nullptr) return false;

@@ -80,7 +80,7 @@ const WgpuFunctions& wgpu() {
   const WgpuFunctions* functions = find_wgpu(&why);
   if (functions == nullptr) {
     fail({ErrorCode::kDevice, "Dawn, the WebGPU library, is not here", why, kLibraryName, "",
-          "run tools/fetch_dawn.sh in the build folder, set DOPPLER_DAWN to the library's path, or use --backend cpu"});
+          "run tools/setup.sh dawn, set DOPPLER_DAWN to the library's path, or use --backend cpu"});
   }
   return *functions;
 }

@@ -110,6 +110,9 @@ std::vector<AdapterInfo> list_adapters();
 // Is there a WebGPU implementation with at least one adapter? If not, *why says what is missing.
 bool webgpu_available(std::string* why);
 
+// Whether the WebGPU library itself can be loaded; if not, the reason is in *why.
+bool webgpu_library_found(std::string* why);
+
 // Bytes in live buffers of all devices of this process.
 uint64_t live_buffer_bytes();
 

@@ -1,4 +1,4 @@
-// The part of WebGPU's C interface that Doppler uses, with the numbers of the Dawn build that tools/fetch_dawn.sh
+// The part of WebGPU's C interface that Doppler uses, with the numbers of the Dawn build that tools/setup.sh
 // installs. Names and layouts are those of the public webgpu.h, so that a full SDK's header can stand in for this one
 // (-DDAWN_SDK=... defines DOPPLER_DAWN_SDK). Members we never set are kept as plain words to preserve the layout.
 #pragma once

@@ -122,8 +122,8 @@ TEST(BadInput, AFileThatCannotGrowDuringAConversion) {
   const Outcome outcome = call(
       "convert --no-tokenizer --quant f32 '" DOPPLER_TEST_DATA "/models/gemma3-a' '" + (scratch / "out").string() + "'",
       "", "ulimit -f 200");
-  EXPECT_EQ(outcome.code, 3) << outcome.out;
-  EXPECT_NE(outcome.out.find("cannot be written"), std::string::npos) << outcome.out;
+  EXPECT_EQ(outcome.code, 3) << outcome.err;
+  EXPECT_NE(outcome.err.find("cannot be written"), std::string::npos) << outcome.err;
   EXPECT_EQ(scratch.names().size(), 0u);
 }
 

@@ -15,7 +15,7 @@ using testing::Scratch;
 using testing::slurp;
 using testing::spill;
 
-// The page is built by `npm run build`, playwright-core comes from tools/fetch_playwright.sh; ./test sees to both.
+// The page is built by `npm run build`, playwright-core comes from tools/setup.sh; ./test sees to both.
 bool browser_is_here() {
   return fs::exists(DOPPLER_SOURCE_DIR "/web/dist/lib/doppler.wasm") &&
          fs::exists(DOPPLER_BINARY_DIR "/playwright/version");

@@ -169,13 +169,14 @@ TEST(Trace, TellsOnlyOfTheSubjectsAskedFor) {
   const std::string run = "run --raw 'The color of the sky is' --max-tokens 2 --backend cpu ";
   const Outcome outcome = call(run + "--trace all,-attn,-ffn,-buffers");
   for (const char* words : {"[loader]", "[kernels]", "[kv]", "[sample]", "[perf]", "[embed]", "[logits]"}) {
-    EXPECT_NE(outcome.out.find(words), std::string::npos) << words << "\n" << outcome.out;
+    EXPECT_NE(outcome.err.find(words), std::string::npos) << words << "\n" << outcome.err;
   }
   for (const char* words : {"[attn]", "[ffn]", "[buffers]"})
-    EXPECT_EQ(outcome.out.find(words), std::string::npos) << words;
-  EXPECT_NE(call(run + "--trace attn").out.find("layer0.q_rope"), std::string::npos);
-  EXPECT_NE(call(run + "--log verbose").out.find("[tiny"), std::string::npos);
-  EXPECT_EQ(call(run + "--log silent").out, " blue.\n");
+    EXPECT_EQ(outcome.err.find(words), std::string::npos) << words;
+  EXPECT_NE(call(run + "--trace attn").err.find("layer0.q_rope"), std::string::npos);
+  const Outcome silent = call(run + "--log silent");
+  EXPECT_EQ(silent.out, " blue.\n");
+  EXPECT_EQ(silent.err, "");
 }
 
 }  // namespace

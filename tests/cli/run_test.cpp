@@ -12,6 +12,8 @@ using testing::Outcome;
 TEST(Run, ContinuesARawPrompt) {
   const Outcome outcome = call("run --raw 'The color of the sky is' --max-tokens 2 --backend cpu");
   EXPECT_EQ(outcome.out, " blue.\n");
+  // Which backend runs is said even where nobody watches a terminal, apart from the text.
+  EXPECT_EQ(outcome.err.rfind("[tiny on cpu: ", 0), 0u) << outcome.err;
   EXPECT_EQ(outcome.code, 0);
 }
 

@@ -242,7 +242,7 @@ class GgufTokenizer : public ::testing::TestWithParam<const char*> {};
 TEST_P(GgufTokenizer, GivesTheSameIds) {
   const char* told = std::getenv("DOPPLER_TOKENIZERS");
   const fs::path folder = fs::path(told ? told : DOPPLER_BINARY_DIR "/tokenizers") / GetParam();
-  if (!fs::exists(folder / "tokenizer.json")) GTEST_SKIP() << "tools/fetch_tokenizers.sh fetches them";
+  if (!fs::exists(folder / "tokenizer.json")) GTEST_SKIP() << "tools/setup.sh test fetches them";
   const std::string file = std::string(DOPPLER_TEST_DATA) + "/tokens/" + GetParam() + ".json";
   const Json reference = parse_json(slurp(file), file);
   ModelConfig config;

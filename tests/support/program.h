@@ -8,13 +8,14 @@
 #include <cstdio>
 #include <string>
 
+#include "base/files.h"
 #include "support/scratch.h"
 
 namespace doppler::testing {
 
 struct Outcome {
   int code = -1;
-  std::string out;  // standard output and error together
+  std::string out, err;  // standard output and error
 };
 
 // `doppler ARGUMENTS` through a shell, from the folder of the sources, with `input` piped in. The arguments may end in
@@ -23,13 +24,14 @@ inline Outcome call(const std::string& arguments, const std::string& input = "",
   const Scratch scratch;
   spill(scratch / "input", input);
   const std::string command = "cd '" DOPPLER_SOURCE_DIR "' && " + before + " && cat '" + (scratch / "input").string() +
-                              "' | '" DOPPLER_BINARY_DIR "/doppler' 2>&1 " + arguments;
+                              "' | '" DOPPLER_BINARY_DIR "/doppler' 2>'" + (scratch / "err").string() + "' " + arguments;
   Outcome outcome;
   FILE* pipe = ::popen(command.c_str(), "r");
   if (!pipe) return outcome;
   std::array<char, 4096> buffer;
   for (size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) outcome.out.append(buffer.data(), n);
   const int status = ::pclose(pipe);
+  outcome.err = read_text_file(scratch / "err");
   outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return outcome;
 }
@@ -37,8 +39,9 @@ inline Outcome call(const std::string& arguments, const std::string& input = "",
 // The call must end with this code and say these words.
 inline void expect_outcome(const std::string& arguments, int code, const std::string& words) {
   const Outcome outcome = call(arguments);
-  EXPECT_EQ(outcome.code, code) << arguments << "\n" << outcome.out;
-  EXPECT_NE(outcome.out.find(words), std::string::npos) << arguments << "\n" << outcome.out;
+  const std::string said = outcome.out + outcome.err;
+  EXPECT_EQ(outcome.code, code) << arguments << "\n" << said;
+  EXPECT_NE(said.find(words), std::string::npos) << arguments << "\n" << said;
 }
 
 }  // namespace doppler::testing

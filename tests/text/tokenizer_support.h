@@ -43,7 +43,7 @@ inline const Tokenizer& load_tokenizer(const std::string& name) {
   if (::doppler::testing::tokenizer_folder(name).empty()) {                                       \
     const std::string message =                                                                   \
         "the tokenizer '" + std::string(name) +                                                   \
-        "' is not there: run tools/fetch_tokenizers.sh, or set DOPPLER_TOKENIZERS to its folder"; \
+        "' is not there: run tools/setup.sh test, or set DOPPLER_TOKENIZERS to its folder"; \
     if (std::getenv("CI")) FAIL() << message;                                                     \
     GTEST_SKIP() << message;                                                                      \
   }

@@ -57,7 +57,7 @@ async function inPage(work, argument) {
 
 function chromium() {
   if (!existsSync(join(site, 'lib', 'doppler.wasm'))) throw new Refusal('file', 'the page is not built. Build it: npm run build in web/, or ./run --web once');
-  if (!existsSync(join(build, 'playwright', 'version'))) throw new Refusal('file', `playwright-core is not there. Fetch it: tools/fetch_playwright.sh ${build}`);
+  if (!existsSync(join(build, 'playwright', 'version'))) throw new Refusal('file', `playwright-core is not there. Fetch it: tools/setup.sh test ${build}`);
   const executablePath = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
   if (!executablePath) throw new Refusal('file', 'no Chromium is installed. Install the package chromium');
   const hardware = existsSync('/dev/dri') || existsSync('/dev/nvidia0');
