@@ -71,7 +71,7 @@ make_root() {
   # Software Vulkan, for the moment before the tests' own Chromium is there.
   mkdir -p "$root/opt/swiftshader"
   cp /usr/lib/chromium/vk_swiftshader_icd.json /usr/lib/chromium/libvk_swiftshader.so "$root/opt/swiftshader"
-  git clone -q --no-local "$tree" "$root/opt/doppler.git"
+  git -C "$tree" bundle create -q "$root/opt/doppler.bundle" HEAD  # whoever reads it
 }
 
 # README's first code block without its comments.
@@ -95,7 +95,7 @@ page_answers() {
 walk() {
   local user=$1 home=/root n=0 start cd
   [ "$user" = root ] || home=/home/$user
-  in_root "$user" "git clone -q /opt/doppler.git $home/doppler"
+  in_root "$user" "git clone -q /opt/doppler.bundle $home/doppler"
   cd="cd $home/doppler &&"
   while IFS= read -r command; do
     [ -n "$command" ] || continue
@@ -144,7 +144,7 @@ fi
 begin=$(date +%s)
 make_root
 say "person, before anything is installed: ./run"
-in_root person 'git clone -q /opt/doppler.git ~/asked && cd ~/asked && ./run hello' >"$logs/asked.out" 2>"$logs/asked.err" && status=0 || status=$?
+in_root person 'git clone -q /opt/doppler.bundle ~/asked && cd ~/asked && ./run hello' >"$logs/asked.out" 2>"$logs/asked.err" && status=0 || status=$?
 check "refuses with one command for an administrator" grep -q '^  sudo sh -c "apt-get update && apt-get install .*"$' "$logs/asked.err"
 check "with status 1" [ $status -eq 1 ]
 walk root

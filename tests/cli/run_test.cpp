@@ -1,4 +1,6 @@
 // The program as a person calls it: what it prints, and how it ends.
+#include <sstream>
+
 #include "base/json.h"
 #include "support/program.h"
 
@@ -90,12 +92,28 @@ TEST(Cli, OutputThatCannotBeWrittenIsAnError) {
   EXPECT_EQ(call("inspect >/dev/full").code, 3);
 }
 
+// The verbs that `doppler VERB --help` lists under "Subcommands", and theirs, down to those that have none.
+std::vector<std::string> verbs_below(const std::string& verb) {
+  const std::string help = call(verb + " --help").out, title = "\nSubcommands:\n";
+  const size_t at = help.find(title);
+  if (at == std::string::npos) return {verb};
+  std::vector<std::string> found;
+  std::istringstream lines(help.substr(at + title.size()));
+  for (std::string line; std::getline(lines, line) && line.rfind("  ", 0) == 0;) {
+    if (line[2] == ' ') continue;  // the rest of a long description
+    const std::string name = line.substr(2, line.find(' ', 2) - 2);
+    for (std::string& below : verbs_below(verb.empty() ? name : verb + " " + name)) found.push_back(std::move(below));
+  }
+  return found;
+}
+
 TEST(Cli, EveryVerbHasHelpWithAnExample) {
-  for (const char* verb : {"run", "convert", "inspect", "verify", "synth", "tokenize", "devices", "bench inference",
-                           "bench kernels", "test correctness"}) {
-    const Outcome outcome = call(std::string(verb) + " --help");
+  const std::vector<std::string> verbs = verbs_below("");
+  EXPECT_GE(verbs.size(), 15u);  // the parsing of --help finds them at all
+  for (const std::string& verb : verbs) {
+    const Outcome outcome = call(verb + " --help");
     EXPECT_EQ(outcome.code, 0) << verb;
-    EXPECT_NE(outcome.out.find("xample"), std::string::npos) << verb << "\n" << outcome.out;
+    EXPECT_NE(outcome.out.find("\nExample"), std::string::npos) << verb << "\n" << outcome.out;
   }
 }
 

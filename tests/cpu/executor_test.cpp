@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "allocations.h"
+#include "support/allocations.h"
 #include "base/error.h"
 #include "cpu/bandwidth.h"
 #include "cpu/cpu_executor.h"

@@ -1,6 +1,7 @@
 // The model that ships with Doppler: it must say what it was trained to say.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "convert/convert.h"
@@ -75,11 +76,14 @@ TEST_F(Shipped, KnowsTheColourOfTheSky) {
   EXPECT_EQ(chat.generate(model_.tokenizer->encode("The color of the sky is", true), options).text, " blue.");
 }
 
-TEST_F(Shipped, PerplexityIsWithinFourPercentOfTheOriginal) {
+// What q4_k_m may cost is a promise: one percent of perplexity. It cannot be better than the original by more than the
+// noise of the text: 20,480 tokens, whose scores differ by 0.14 nats (twice the root of the KL divergence, 0.0093).
+TEST_F(Shipped, QuantisationCostsAtMostOnePercentOfPerplexity) {
   const auto executor = make_executor(model_, "cpu", {.context = kWindow});
   const double found = perplexity(*executor, validation_tokens(), kWindow);
   RecordProperty("perplexity", std::to_string(found));
-  EXPECT_NEAR(found, kReferencePerplexity, 0.04 * kReferencePerplexity);
+  EXPECT_LE(found, 1.01 * kReferencePerplexity);
+  EXPECT_GE(found, (1 - 3 * 0.14 / std::sqrt(20480)) * kReferencePerplexity);
 }
 
 TEST_F(Shipped, AnswersDoNotDependOnTheNumberOfThreads) {

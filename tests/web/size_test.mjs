@@ -6,11 +6,11 @@ import {join} from 'node:path';
 import {test} from 'node:test';
 import {root} from './support.mjs';
 
-test('the engine is under 1 MB, and under 350 kB as a server sends it', () => {
+// 400 kB take a phone with 10 Mbit/s a third of a second.
+test('the engine is under 400 kB as a server sends it', () => {
   const bytes = readFileSync(join(root, 'web/dist/lib/doppler.wasm'));
   // Not Node's zlib: it is made for speed, and its files are larger than other programs' by a hundredth.
   const compressed = execFileSync('gzip', ['-9', '-c'], {input: bytes, maxBuffer: 2 ** 24});
   console.log(`${bytes.length} bytes, ${compressed.length} by gzip`);
-  assert.ok(bytes.length < 1_000_000, `${bytes.length} bytes`);
-  assert.ok(compressed.length < 350_000, `${compressed.length} bytes compressed`);
+  assert.ok(compressed.length < 400_000, `${compressed.length} bytes compressed`);
 });
