@@ -6,10 +6,10 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_reader.h"
 #include "convert/gguf_config.h"
 #include "convert/gguf_tokenizer.h"
-#include "text/json_reader.h"
-#include "text/tokenizer_spec.h"
+#include "tokenizer/tokenizer_spec.h"
 
 namespace doppler {
 namespace fs = std::filesystem;

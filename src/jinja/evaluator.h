@@ -1,0 +1,84 @@
+// Runs a Program: one Evaluator a rendering.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "jinja/ast.h"
+#include "jinja/loop.h"
+#include "jinja/macro.h"
+#include "jinja/runtime.h"
+
+namespace doppler::jinja {
+
+class Evaluator {
+ public:
+  using Context = std::vector<std::pair<std::string, Value>>;
+  Evaluator(const Program& program, Runtime& rt, Context context)
+      : program_(program), rt_(rt), context_(std::move(context)), root_(rt) {}
+
+  std::string render();
+
+ private:
+  enum class Flow { kNormal, kBreak, kContinue };
+
+  // Statements (statements.cpp). `scope` is always a kScope.
+  Flow run(const Body& body, const Value& scope, TextBuilder& out);
+  Flow run(const Stmt& statement, const Value& scope, TextBuilder& out);
+  void run_output(const Stmt& statement, const Value& scope, TextBuilder& out);
+  Flow run_for(const Stmt& statement, const Value& scope, TextBuilder& out);
+  Flow run_loop(const Stmt& statement, const Value& scope, const Value& iterable, int64_t depth0, TextBuilder& out);
+  Flow run_if(const Stmt& statement, const Value& scope, TextBuilder& out);
+  void run_set(const Stmt& statement, const Value& scope);
+  Flow run_set_block(const Stmt& statement, const Value& scope);
+  void run_call_block(const Stmt& statement, const Value& scope, TextBuilder& out);
+  Flow run_filter_block(const Stmt& statement, const Value& scope, TextBuilder& out);
+  Flow run_with(const Stmt& statement, const Value& scope, TextBuilder& out);
+  Flow run_scope(const Stmt& statement, const Value& scope, TextBuilder& out);
+  Value filtered(const Stmt& loop, const Value& scope, const Value& iterable);
+  Value make_macro(const Stmt& statement, const Value& scope);
+  void assign(const Expr& target, const Value& value, const Value& scope);
+  void check_namespaces(const Expr& target, const Value& scope);
+  void set_attribute(const Expr& target, const Value& value, const Value& scope);
+  void write(TextBuilder& out, std::string_view text);
+  void at(const Stmt& statement, std::string_view construct);
+
+  // Scopes
+  Value make_scope(const Frame& frame, const Value& parent);
+  void enter(const Frame& frame, const Value& scope);
+  Value context_value(const std::string& name);
+  static Value& variable(const Value& scope, const Slot& slot);
+
+  // Expressions (evaluator.cpp)
+  Value evaluate(const Expr& expr, const Value& scope);
+  Value evaluate_name(const Expr& expr, const Value& scope);
+  Value evaluate_sequence(const Expr& expr, const Value& scope, Kind kind);
+  Value evaluate_dict(const Expr& expr, const Value& scope);
+  Value evaluate_concat(const Expr& expr, const Value& scope);
+  Value evaluate_compare(const Expr& expr, const Value& scope);
+  Value evaluate_binary(const Expr& expr, const Value& scope);
+  Value evaluate_unary(const Expr& expr, const Value& scope);
+  Value evaluate_condition(const Expr& expr, const Value& scope);
+  Value evaluate_access(const Expr& expr, const Value& scope);
+  Value evaluate_slice(const Expr& expr, const Value& scope);
+  Value evaluate_call(const Expr& expr, const Value& scope, const Value& caller);
+  Value evaluate_filter(const Expr& expr, const Value& scope);
+  Value evaluate_test(const Expr& expr, const Value& scope);
+  void evaluate_arguments(const CallArguments& call, const Value& scope, Arguments& out);
+  void at(const Expr& expr, std::string_view construct, std::string_view name = {});
+
+  // Calls
+  Value call(const Value& function, Arguments& arguments);
+  Value call_macro(const Value& macro, Arguments& arguments);
+  Value call_loop(const Value& loop, const Arguments& arguments);
+
+  const Program& program_;
+  Runtime& rt_;
+  const Context context_;
+  TextBuilder root_;
+  Value captured_;  // what a filter block has rendered, while its filters run
+};
+
+}  // namespace doppler::jinja

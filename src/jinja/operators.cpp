@@ -1,0 +1,283 @@
+#include "jinja/operators.h"
+
+#include <cmath>
+
+#include "jinja/access.h"
+#include "jinja/arithmetic.h"
+#include "jinja/format.h"
+#include "jinja/text.h"
+
+namespace doppler::jinja {
+namespace {
+
+enum class Order { kLess, kEqual, kGreater, kNone };
+
+Order order_of(double a, double b) {
+  return a < b ? Order::kLess : a > b ? Order::kGreater : a == b ? Order::kEqual : Order::kNone;
+}
+
+// Exact where converting the integer to double would round.
+Order order_of(int64_t a, double b) {
+  if (std::isnan(b)) return Order::kNone;
+  if (b >= 0x1p63) return Order::kLess;
+  if (b < -0x1p63) return Order::kGreater;
+  const double whole = std::trunc(b);
+  const auto integer = static_cast<int64_t>(whole);
+  if (a != integer) return a < integer ? Order::kLess : Order::kGreater;
+  return b > whole ? Order::kLess : b < whole ? Order::kGreater : Order::kEqual;
+}
+
+Order order_of_numbers(const Value& a, const Value& b) {
+  if (a.is_whole() && b.is_whole()) {
+    return a.whole() < b.whole() ? Order::kLess : a.whole() > b.whole() ? Order::kGreater : Order::kEqual;
+  }
+  if (a.is_whole()) return order_of(a.whole(), b.number());
+  if (b.is_whole()) {
+    const Order order = order_of(b.whole(), a.number());
+    return order == Order::kLess ? Order::kGreater : order == Order::kGreater ? Order::kLess : order;
+  }
+  return order_of(a.number(), b.number());
+}
+
+bool satisfies(std::string_view op, Order order) {
+  if (op == "<") return order == Order::kLess;
+  if (op == ">") return order == Order::kGreater;
+  if (op == "<=") return order == Order::kLess || order == Order::kEqual;
+  return order == Order::kGreater || order == Order::kEqual;
+}
+
+bool equal_items(Runtime& rt, const std::vector<Value>& a, const std::vector<Value>& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!equal(rt, a[i], b[i])) return false;
+  }
+  return true;
+}
+
+bool equal_dicts(Runtime& rt, const DictObject& a, const DictObject& b) {
+  if (a.items.size() != b.items.size()) return false;
+  for (const auto& [key, value] : a.items) {
+    const Value* other = lookup(rt, b, key);
+    if (!other || !equal(rt, value, *other)) return false;
+  }
+  return true;
+}
+
+Value repeat(Runtime& rt, const Value& value, int64_t times) {
+  if (value.is_string()) {
+    TextBuilder out(rt);
+    out.repeat(value.text(), times);
+    return out.finish(value.is_markup());
+  }
+  ListBuilder out(rt);
+  for (int64_t i = 0; i < times && !value.items().empty(); ++i) {
+    for (const Value& item : value.items()) out.add(item);
+  }
+  return out.finish(value.kind());
+}
+
+Value add_texts(Runtime& rt, const Value& a, const Value& b) {
+  TextBuilder out(rt);
+  const bool markup = a.is_markup() || b.is_markup();
+  for (const Value* part : {&a, &b}) {
+    if (markup && !part->is_markup()) {
+      out.add(escape_html(part->text()));
+    } else {
+      out.add(part->text());
+    }
+  }
+  return out.finish(markup);
+}
+
+}  // namespace
+
+bool truth(const Value& value) {
+  switch (value.kind()) {
+    case Kind::kMissing:
+    case Kind::kNone:
+    case Kind::kUndefined: return false;
+    case Kind::kBool:
+    case Kind::kInt: return value.whole() != 0;
+    case Kind::kFloat: return value.number() != 0;
+    case Kind::kString: return !value.text().empty();
+    case Kind::kList:
+    case Kind::kTuple: return !value.items().empty();
+    case Kind::kDict: return !value.as<DictObject>().items.empty();
+    case Kind::kView: return truth(value.as<ViewObject>().dict);
+    case Kind::kRange: return value.as<RangeObject>().length > 0;
+    default: return true;
+  }
+}
+
+bool equal(Runtime& rt, const Value& a, const Value& b) {
+  rt.step();
+  if (a.is_number() && b.is_number()) return order_of_numbers(a, b) == Order::kEqual;
+  if (a.kind() != b.kind()) return false;
+  switch (a.kind()) {
+    case Kind::kNone:
+    case Kind::kUndefined: return true;
+    case Kind::kString:
+      if (a.text().size() == b.text().size()) rt.work(a.text().size());
+      return a.text() == b.text();
+    case Kind::kList:
+    case Kind::kTuple: {
+      const Runtime::Nest nest(rt);
+      return a.same_object(b) || equal_items(rt, a.items(), b.items());
+    }
+    case Kind::kDict: {
+      const Runtime::Nest nest(rt);
+      return a.same_object(b) || equal_dicts(rt, a.as<DictObject>(), b.as<DictObject>());
+    }
+    case Kind::kRange: {
+      const RangeObject &x = a.as<RangeObject>(), &y = b.as<RangeObject>();
+      return x.length == y.length && (x.length == 0 || (x.start == y.start && (x.length == 1 || x.step == y.step)));
+    }
+    default: return a.same_object(b);
+  }
+}
+
+bool ordered(Runtime& rt, std::string_view op, const Value& a, const Value& b) {
+  rt.step();
+  if (a.is_undefined()) rt.use_of(a);
+  if (b.is_undefined()) rt.use_of(b);
+  if (a.is_number() && b.is_number()) return satisfies(op, order_of_numbers(a, b));
+  if (a.is_string() && b.is_string()) {
+    rt.work(std::min(a.text().size(), b.text().size()));
+    const int order = a.text().compare(b.text());  // UTF-8 sorts as its code points do
+    return satisfies(op, order < 0 ? Order::kLess : order > 0 ? Order::kGreater : Order::kEqual);
+  }
+  if (a.is_sequence() && a.kind() == b.kind()) {
+    const Runtime::Nest nest(rt);
+    const std::vector<Value>&x = a.items(), &y = b.items();
+    for (size_t i = 0; i < x.size() && i < y.size(); ++i) {
+      if (!equal(rt, x[i], y[i])) return ordered(rt, op, x[i], y[i]);
+    }
+    return satisfies(op, x.size() < y.size() ? Order::kLess : x.size() > y.size() ? Order::kGreater : Order::kEqual);
+  }
+  rt.error("'" + std::string(op) + "' has no meaning between " + std::string(type_name(a)) + " and " +
+           std::string(type_name(b)));
+}
+
+bool compare(Runtime& rt, std::string_view op, const Value& a, const Value& b) {
+  if (op == "==") return equal(rt, a, b);
+  if (op == "!=") return !equal(rt, a, b);
+  if (op == "in") return contains(rt, b, a);
+  if (op == "not in") return !contains(rt, b, a);
+  return ordered(rt, op, a, b);
+}
+
+bool contains(Runtime& rt, const Value& container, const Value& item) {
+  switch (container.kind()) {
+    case Kind::kString:
+      if (!item.is_string()) {
+        rt.error("'in' a string needs a string before it", "", std::string(type_name(item)));
+      }
+      rt.work(container.text().size() + item.text().size());
+      return text::find(container.text(), item.text()) != std::string_view::npos;
+    case Kind::kDict:
+      if (!is_hashable(rt, item)) rt.error(a_type(item) + " cannot be the key of a dict");
+      return lookup(rt, container.as<DictObject>(), item) != nullptr;
+    case Kind::kUndefined: return false;
+    default: break;
+  }
+  Cursor cursor(rt, container);
+  for (Value each; cursor.next(each);) {
+    if (equal(rt, each, item)) return true;
+  }
+  return false;
+}
+
+Value binary(Runtime& rt, std::string_view op, const Value& a, const Value& b) {
+  if (a.is_string() && op == "%") return format_percent(rt, a, b);
+  if (a.is_undefined()) rt.use_of(a);
+  if (b.is_undefined()) rt.use_of(b);
+  if (a.is_number() && b.is_number()) return arithmetic(rt, op, a, b);
+  if (op == "+") {
+    if (a.is_string() && b.is_string()) return add_texts(rt, a, b);
+    if (a.is_sequence() && a.kind() == b.kind()) {
+      ListBuilder out(rt);
+      for (const Value& item : a.items()) out.add(item);
+      for (const Value& item : b.items()) out.add(item);
+      return out.finish(a.kind());
+    }
+  }
+  if (op == "*") {
+    if (b.is_whole() && (a.is_string() || a.is_sequence())) return repeat(rt, a, b.whole());
+    if (a.is_whole() && (b.is_string() || b.is_sequence())) return repeat(rt, b, a.whole());
+  }
+  rt.error("'" + std::string(op) + "' has no meaning between " + std::string(type_name(a)) + " and " +
+           std::string(type_name(b)));
+}
+
+Value negate(Runtime& rt, const Value& value) {
+  if (value.is_undefined()) rt.use_of(value);
+  if (value.is(Kind::kFloat)) return Value::real(-value.number());
+  if (value.is_whole()) return arithmetic(rt, "-", Value::integer(0), value);
+  rt.error("'-' has no meaning before " + a_type(value));
+}
+
+Value plus(Runtime& rt, const Value& value) {
+  if (value.is_undefined()) rt.use_of(value);
+  if (value.is(Kind::kFloat)) return value;
+  if (value.is_whole()) return Value::integer(value.whole());
+  rt.error("'+' has no meaning before " + a_type(value));
+}
+
+const Value* lookup(Runtime& rt, const DictObject& dict, const Value& key) {
+  for (const auto& [each, value] : dict.items) {
+    if (equal(rt, each, key)) return &value;
+  }
+  return nullptr;
+}
+
+const Value* lookup(Runtime& rt, const DictObject& dict, std::string_view key) {
+  rt.step(1 + dict.items.size() / 16);
+  for (const auto& [each, value] : dict.items) {
+    if (each.is_string() && each.text() == key) return &value;
+  }
+  return nullptr;
+}
+
+bool is_hashable(Runtime& rt, const Value& value) {
+  const Runtime::Nest nest(rt);
+  switch (value.kind()) {
+    case Kind::kList:
+    case Kind::kDict:
+    case Kind::kView: return false;
+    case Kind::kTuple:
+      for (const Value& item : value.items()) {
+        rt.step();
+        if (!is_hashable(rt, item)) return false;
+      }
+      return true;
+    default: return true;
+  }
+}
+
+void put(Runtime& rt, std::vector<std::pair<Value, Value>>& items, Value key, Value value) {
+  if (!is_hashable(rt, key)) rt.error(a_type(key) + " cannot be the key of a dict");
+  for (auto& [each, old] : items) {
+    if (equal(rt, each, key)) {
+      old = std::move(value);
+      return;
+    }
+  }
+  items.emplace_back(std::move(key), std::move(value));
+}
+
+std::string escape_html(std::string_view s) {
+  std::string out;
+  for (const char c : s) {
+    switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '\'': out += "&#39;"; break;
+      case '"': out += "&#34;"; break;
+      default: out += c;
+    }
+  }
+  return out;
+}
+
+}  // namespace doppler::jinja

@@ -1,0 +1,109 @@
+// Tokens to tree. Names are bound by bind_frames() afterwards; parse() does both.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "jinja/ast.h"
+#include "jinja/lexer.h"
+#include "jinja/place.h"
+
+namespace doppler::jinja {
+
+// Fails with line and construct on anything that is not a template we can run.
+Program parse(std::string_view source, const std::string& name);
+
+class Parser {
+ public:
+  Parser(std::vector<Token> tokens, const std::string& name) : tokens_(std::move(tokens)), place_{name, 1, {}, {}} {}
+
+  Body parse_template();
+
+ private:
+  using Words = std::initializer_list<std::string_view>;
+
+  // Statements (parser.cpp)
+  Body parse_body(Words ends);
+  Body parse_block_body(Words ends);
+  StmtPtr parse_statement();
+  StmtPtr parse_for();
+  StmtPtr parse_if();
+  StmtPtr parse_set();
+  StmtPtr parse_macro();
+  StmtPtr parse_call();
+  StmtPtr parse_with();
+  StmtPtr parse_print();
+  StmtPtr parse_loop_control();
+  StmtPtr parse_captured(StmtKind kind, std::string_view end);
+  void parse_signature(MacroDefinition& macro);
+  ExprPtr parse_target(bool may_be_attribute, std::string_view end = {});
+
+  // Expressions (parse_expression.cpp)
+  ExprPtr parse_tuple(bool with_condition = true, bool in_brackets = false, std::string_view end = {});
+  ExprPtr parse_expression() { return parse_condition(); }
+  ExprPtr parse_condition();
+  ExprPtr parse_or();
+  ExprPtr parse_and();
+  ExprPtr parse_not();
+  ExprPtr parse_compare();
+  ExprPtr parse_sum();
+  ExprPtr parse_concat();
+  ExprPtr parse_product();
+  ExprPtr parse_power();
+  ExprPtr parse_unary(bool with_filters = true);
+  ExprPtr parse_primary(bool may_be_attribute = false);
+  ExprPtr parse_list();
+  ExprPtr parse_dict();
+  ExprPtr parse_postfix(ExprPtr node);
+  ExprPtr parse_subscript(ExprPtr node);
+  ExprPtr parse_subscript_part(ExprPtr& start, ExprPtr& stop, ExprPtr& step, bool& is_slice);
+  ExprPtr parse_filters_and_tests(ExprPtr node);
+  ExprPtr parse_filter(ExprPtr node);
+  ExprPtr parse_filter_chain(bool starts_with_name);
+  ExprPtr parse_test(ExprPtr node);
+  void parse_arguments(Expr& node);
+  std::string parse_dotted_name();
+
+  // Tokens
+  const Token& now() const { return tokens_[at_]; }
+  const Token& peek() const { return tokens_[at_ + 1 < tokens_.size() ? at_ + 1 : at_]; }
+  const Token& take();  // stays at the last, which is kEnd
+  bool at_word(std::string_view word) const { return now().kind == TokenKind::kName && now().text == word; }
+  bool at_operator(std::string_view op) const { return now().kind == TokenKind::kOperator && now().text == op; }
+  bool skip_word(std::string_view word);
+  bool skip_operator(std::string_view op);
+  void expect_operator(std::string_view op);
+  void expect_word(std::string_view word);
+  std::string expect_name();
+  void expect(TokenKind kind, std::string_view wanted);
+  [[noreturn]] void error(std::string what, std::string expected = "", std::string got = "");
+  [[noreturn]] void unexpected(std::string wanted);
+
+  // Nodes
+  ExprPtr node(ExprKind kind, int line) const;
+  ExprPtr join(ExprKind kind, int line, ExprPtr a, ExprPtr b = nullptr, ExprPtr c = nullptr);
+  void adopt(Expr& parent, ExprPtr child);
+  void deepen(Expr& parent, const ExprPtr& child);
+
+  // Held while a bracket, a block or an expression within another is read.
+  class Nest {
+   public:
+    explicit Nest(Parser& parser);
+    ~Nest() { --parser_.nesting_; }
+    Nest(const Nest&) = delete;
+    Nest& operator=(const Nest&) = delete;
+
+   private:
+    Parser& parser_;
+  };
+
+  const std::vector<Token> tokens_;
+  size_t at_ = 0;
+  Place place_;
+  int nesting_ = 0;
+  int loops_ = 0;  // for loops around this place, up to the next macro
+};
+
+}  // namespace doppler::jinja

@@ -1,0 +1,175 @@
+#include "jinja/print.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "jinja/access.h"
+#include "jinja/loop.h"
+#include "jinja/macro.h"
+#include "jinja/text.h"
+
+namespace doppler::jinja {
+
+std::string float_text(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
+  // The shortest text that reads back as the same number; fmt writes exponents just where Python does.
+  std::string out = fmt::format("{}", value);
+  if (out.find_first_of(".e") == std::string::npos) out += ".0";
+  return out;
+}
+
+namespace {
+
+std::string hex(char32_t code, int width) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  std::string out;
+  for (int shift = 4 * (width - 1); shift >= 0; shift -= 4) out += kHex[code >> shift & 15];
+  return out;
+}
+
+void print_quoted(std::string_view s, TextBuilder& out) {
+  const bool has_single = s.find('\'') != std::string_view::npos, has_double = s.find('"') != std::string_view::npos;
+  const char quote = has_single && !has_double ? '"' : '\'';
+  out.add(quote);
+  for (size_t at = 0; at < s.size();) {
+    const size_t begin = at;
+    const char32_t c = text::decode(s, at);
+    if (c == static_cast<char32_t>(quote) || c == '\\') {
+      out.add('\\');
+      out.add(static_cast<char>(c));
+    } else if (c == '\n') {
+      out.add("\\n");
+    } else if (c == '\r') {
+      out.add("\\r");
+    } else if (c == '\t') {
+      out.add("\\t");
+    } else if (text::is_printable(c)) {
+      out.add(s.substr(begin, at - begin));
+    } else if (c < 0x100) {
+      out.add("\\x" + hex(c, 2));
+    } else if (c < 0x10000) {
+      out.add("\\u" + hex(c, 4));
+    } else {
+      out.add("\\U" + hex(c, 8));
+    }
+  }
+  out.add(quote);
+}
+
+void print_items(Runtime& rt, const std::vector<Value>& items, TextBuilder& out) {
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (i > 0) out.add(", ");
+    print_repr(rt, items[i], out);
+  }
+}
+
+void print_dict(Runtime& rt, const DictObject& dict, TextBuilder& out) {
+  out.add('{');
+  bool first = true;
+  for (const auto& [key, value] : dict.items) {
+    if (!first) out.add(", ");
+    first = false;
+    print_repr(rt, key, out);
+    out.add(": ");
+    print_repr(rt, value, out);
+  }
+  out.add('}');
+}
+
+void print_view(Runtime& rt, const Value& value, TextBuilder& out) {
+  const ViewObject& view = value.as<ViewObject>();
+  out.add(type_name(value));
+  out.add("([");
+  const size_t count = view.dict.as<DictObject>().items.size();
+  for (size_t i = 0; i < count; ++i) {
+    if (i > 0) out.add(", ");
+    print_repr(rt, view_item(rt, view, i), out);
+  }
+  out.add("])");
+}
+
+void print_range(const RangeObject& range, TextBuilder& out) {
+  out.add("range(" + std::to_string(range.start) + ", " + std::to_string(range.stop));
+  if (range.step != 1) out.add(", " + std::to_string(range.step));
+  out.add(')');
+}
+
+void print_namespace(Runtime& rt, const NamespaceObject& space, TextBuilder& out) {
+  out.add("<Namespace {");
+  bool first = true;
+  const auto attributes = space.attributes;  // a copy: printing a loop may run the template, which may set others
+  for (const auto& [name, value] : attributes) {
+    if (!first) out.add(", ");
+    first = false;
+    print_quoted(name, out);
+    out.add(": ");
+    print_repr(rt, value, out);
+  }
+  out.add("}>");
+}
+
+}  // namespace
+
+void print(Runtime& rt, const Value& value, TextBuilder& out) {
+  if (value.is_string()) {
+    out.add(value.text());
+  } else if (!value.is_undefined()) {  // which prints as nothing
+    print_repr(rt, value, out);
+  }
+}
+
+void print_repr(Runtime& rt, const Value& value, TextBuilder& out) {
+  const Runtime::Nest nest(rt);
+  rt.step();
+  switch (value.kind()) {
+    case Kind::kNone: out.add("None"); return;
+    case Kind::kBool: out.add(value.whole() ? "True" : "False"); return;
+    case Kind::kInt: out.add(std::to_string(value.whole())); return;
+    case Kind::kFloat: out.add(float_text(value.number())); return;
+    case Kind::kUndefined: out.add("Undefined"); return;
+    case Kind::kString:
+      if (value.is_markup()) out.add("Markup(");
+      print_quoted(value.text(), out);
+      if (value.is_markup()) out.add(')');
+      return;
+    case Kind::kList:
+      out.add('[');
+      print_items(rt, value.items(), out);
+      out.add(']');
+      return;
+    case Kind::kTuple:
+      out.add('(');
+      print_items(rt, value.items(), out);
+      out.add(value.items().size() == 1 ? ",)" : ")");
+      return;
+    case Kind::kDict: print_dict(rt, value.as<DictObject>(), out); return;
+    case Kind::kView: print_view(rt, value, out); return;
+    case Kind::kRange: print_range(value.as<RangeObject>(), out); return;
+    case Kind::kNamespace: print_namespace(rt, value.as<NamespaceObject>(), out); return;
+    case Kind::kMacro: print_macro(value.as<MacroObject>(), out); return;
+    case Kind::kLoop: print_loop(rt, value.as<LoopObject>(), out); return;
+    case Kind::kIterator:
+    case Kind::kFunction: rt.error(a_type(value) + " cannot be printed", "a call, or |list to see what is in it");
+    case Kind::kMissing:
+    case Kind::kScope: break;
+  }
+  rt.error("a value that templates do not have is printed");
+}
+
+std::string to_text(Runtime& rt, const Value& value) {
+  if (value.is_string()) return value.text();
+  TextBuilder out(rt);
+  print(rt, value, out);
+  return out.take();
+}
+
+Value to_string(Runtime& rt, const Value& value) {
+  if (value.is_string()) return value;
+  TextBuilder out(rt);
+  print(rt, value, out);
+  return out.finish();
+}
+
+}  // namespace doppler::jinja

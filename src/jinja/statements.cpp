@@ -1,0 +1,286 @@
+// The statements of a template.
+#include <optional>
+
+#include "jinja/access.h"
+#include "jinja/evaluator.h"
+#include "jinja/globals.h"
+#include "jinja/operators.h"
+#include "jinja/print.h"
+
+namespace doppler::jinja {
+
+std::string Evaluator::render() {
+  const Value scope = make_scope(program_.frame, Value());
+  enter(program_.frame, scope);
+  run(program_.body, scope, root_);
+  return root_.take();
+}
+
+void Evaluator::at(const Stmt& statement, std::string_view construct) {
+  rt_.place.line = statement.line;
+  rt_.place.construct = construct;
+  rt_.place.name = {};
+}
+
+Value Evaluator::make_scope(const Frame& frame, const Value& parent) {
+  ScopeObject* object = rt_.heap.make<ScopeObject>(frame.variables.size() * sizeof(Value));
+  Value scope(Kind::kScope, object);
+  object->slots.resize(frame.variables.size());
+  object->parent = parent;
+  return scope;
+}
+
+Value& Evaluator::variable(const Value& scope, const Slot& slot) {
+  ScopeObject* object = &scope.as<ScopeObject>();
+  for (int i = 0; i < slot.hops; ++i) object = &object->parent.as<ScopeObject>();
+  return object->slots[static_cast<size_t>(slot.slot)];
+}
+
+// Gives every variable that is not a parameter the value it has when the frame begins.
+void Evaluator::enter(const Frame& frame, const Value& scope) {
+  std::vector<Value>& slots = scope.as<ScopeObject>().slots;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const Frame::Variable& v = frame.variables[i];
+    switch (v.from) {
+      case Frame::From::kParameter: break;
+      case Frame::From::kNothing: slots[i] = Value(); break;
+      case Frame::From::kContext: slots[i] = context_value(v.name); break;
+      case Frame::From::kOuter: slots[i] = variable(scope, v.outer); break;
+    }
+  }
+}
+
+Value Evaluator::context_value(const std::string& name) {
+  for (const auto& [key, value] : context_) {
+    if (key == name) return value;
+  }
+  return global_function(rt_, name);
+}
+
+void Evaluator::write(TextBuilder& out, std::string_view text) {
+  out.add(text);
+  if (&out == &root_ && root_.size() > rt_.limits.output_bytes) {
+    fail_at(rt_.place, ErrorCode::kMemory, "the template writes too much text",
+            "at most " + std::to_string(rt_.limits.output_bytes) + " bytes");
+  }
+}
+
+Evaluator::Flow Evaluator::run(const Body& body, const Value& scope, TextBuilder& out) {
+  for (const StmtPtr& statement : body) {
+    const Flow flow = run(*statement, scope, out);
+    if (flow != Flow::kNormal) return flow;
+  }
+  return Flow::kNormal;
+}
+
+Evaluator::Flow Evaluator::run(const Stmt& statement, const Value& scope, TextBuilder& out) {
+  const Runtime::Nest nest(rt_);
+  rt_.step();
+  switch (statement.kind) {
+    case StmtKind::kOutput: run_output(statement, scope, out); break;
+    case StmtKind::kFor: return run_for(statement, scope, out);
+    case StmtKind::kIf: return run_if(statement, scope, out);
+    case StmtKind::kSet: run_set(statement, scope); break;
+    case StmtKind::kSetBlock: return run_set_block(statement, scope);
+    case StmtKind::kMacro: variable(scope, statement.slot) = make_macro(statement, scope); break;
+    case StmtKind::kCall: run_call_block(statement, scope, out); break;
+    case StmtKind::kFilterBlock: return run_filter_block(statement, scope, out);
+    case StmtKind::kWith: return run_with(statement, scope, out);
+    case StmtKind::kScope: return run_scope(statement, scope, out);
+    case StmtKind::kBreak: return Flow::kBreak;
+    case StmtKind::kContinue: return Flow::kContinue;
+  }
+  return Flow::kNormal;
+}
+
+void Evaluator::run_output(const Stmt& statement, const Value& scope, TextBuilder& out) {
+  for (const ExprPtr& part : statement.parts) {
+    if (part->kind == ExprKind::kString) {
+      rt_.step();
+      write(out, part->text);
+      continue;
+    }
+    const Value value = evaluate(*part, scope);
+    at(*part, "{{ }}");
+    if (value.is_string()) {
+      write(out, value.text());
+    } else {
+      write(out, to_text(rt_, value));
+    }
+  }
+}
+
+Evaluator::Flow Evaluator::run_for(const Stmt& statement, const Value& scope, TextBuilder& out) {
+  const Value iterable = evaluate(*statement.value, scope);
+  if (!statement.recursive) return run_loop(statement, scope, iterable, 0, out);
+  TextBuilder text(rt_);
+  run_loop(statement, scope, iterable, 0, text);
+  write(out, text.text());
+  return Flow::kNormal;
+}
+
+// The items of `iterable` for which the test of the loop is true, found as they are asked for.
+Value Evaluator::filtered(const Stmt& loop, const Value& scope, const Value& iterable) {
+  const Value test_scope = make_scope(loop.test_frame, scope);
+  return rt_.iterator("generator", [this, &loop, test_scope, cursor = Cursor(rt_, iterable)](Value& out) mutable {
+    for (Value item; cursor.next(item);) {
+      assign(*loop.target, item, test_scope);
+      enter(loop.test_frame, test_scope);
+      if (!truth(evaluate(*loop.test, test_scope))) continue;
+      out = std::move(item);
+      return true;
+    }
+    return false;
+  });
+}
+
+// The flow is that of the else: break and continue there mean the loop around this one.
+Evaluator::Flow Evaluator::run_loop(const Stmt& statement, const Value& scope, const Value& iterable, int64_t depth0,
+                                    TextBuilder& out) {
+  at(statement, "{% for %}");
+  LoopObject* loop = rt_.heap.make<LoopObject>(0);
+  const Value loop_value(Kind::kLoop, loop);
+  loop->source = statement.test ? filtered(statement, scope, iterable) : iterable;
+  loop->cursor.emplace(rt_, loop->source);
+  loop->depth0 = depth0;
+  if (statement.recursive) {
+    loop->recursive = &statement;
+    loop->scope = scope;
+  }
+  const Value body = make_scope(statement.frame, scope);
+  bool went_through = false;
+  for (Value item; loop->next(item);) {
+    at(statement, "{% for %}");
+    variable(body, {0, statement.loop_slot}) = loop_value;
+    assign(*statement.target, item, body);
+    enter(statement.frame, body);
+    const Flow flow = run(statement.body, body, out);
+    // As in jinja2, an iteration that break or continue cut short does not keep the else from running.
+    if (flow == Flow::kNormal) went_through = true;
+    if (flow == Flow::kBreak) break;
+  }
+  for (Value& slot : body.as<ScopeObject>().slots) slot = Value();
+  if (went_through || statement.otherwise.empty()) return Flow::kNormal;
+  const Value otherwise = make_scope(statement.else_frame, scope);
+  enter(statement.else_frame, otherwise);
+  return run(statement.otherwise, otherwise, out);
+}
+
+Evaluator::Flow Evaluator::run_if(const Stmt& statement, const Value& scope, TextBuilder& out) {
+  for (const Branch& branch : statement.branches) {
+    if (truth(evaluate(*branch.test, scope))) return run(branch.body, scope, out);
+  }
+  return run(statement.otherwise, scope, out);
+}
+
+void Evaluator::run_set(const Stmt& statement, const Value& scope) {
+  at(statement, "{% set %}");
+  check_namespaces(*statement.target, scope);
+  const Value value = evaluate(*statement.value, scope);
+  at(statement, "{% set %}");
+  assign(*statement.target, value, scope);
+}
+
+Evaluator::Flow Evaluator::run_set_block(const Stmt& statement, const Value& scope) {
+  const Value inner = make_scope(statement.frame, scope);
+  enter(statement.frame, inner);
+  TextBuilder text(rt_);
+  const Flow flow = run(statement.body, inner, text);
+  if (flow != Flow::kNormal) return flow;  // and nothing is set, as in jinja2
+  Value value = text.finish();
+  if (statement.value) {
+    std::swap(captured_, value);
+    Value result = evaluate(*statement.value, inner);
+    captured_ = std::move(value);
+    value = std::move(result);
+  }
+  at(statement, "{% set %}");
+  check_namespaces(*statement.target, scope);
+  assign(*statement.target, value, scope);
+  return Flow::kNormal;
+}
+
+void Evaluator::check_namespaces(const Expr& target, const Value& scope) {
+  if (target.kind == ExprKind::kTuple) {
+    for (const ExprPtr& part : target.parts) check_namespaces(*part, scope);
+  } else if (target.kind == ExprKind::kAttributeTarget && !variable(scope, target.slot).is(Kind::kNamespace)) {
+    rt_.error("only a namespace can have its attributes set", "", "'" + target.text + "'");
+  }
+}
+
+void Evaluator::assign(const Expr& target, const Value& value, const Value& scope) {
+  if (target.kind == ExprKind::kName) {
+    variable(scope, target.slot) = value;
+    return;
+  }
+  if (target.kind == ExprKind::kAttributeTarget) return set_attribute(target, value, scope);
+  if (value.is_undefined() || !is_iterable(value)) {
+    rt_.error("a value cannot be taken apart into " + std::to_string(target.parts.size()) + " variables", "",
+              std::string(type_name(value)));
+  }
+  const Value items = to_list(rt_, value);
+  if (items.items().size() != target.parts.size()) {
+    rt_.error("the number of values does not fit the variables", std::to_string(target.parts.size()),
+              std::to_string(items.items().size()));
+  }
+  for (size_t i = 0; i < target.parts.size(); ++i) assign(*target.parts[i], items.items()[i], scope);
+}
+
+void Evaluator::set_attribute(const Expr& target, const Value& value, const Value& scope) {
+  const Value space = variable(scope, target.slot);
+  if (!space.is(Kind::kNamespace))
+    rt_.error("only a namespace can have its attributes set", "", "'" + target.text + "'");
+  auto& attributes = space.as<NamespaceObject>().attributes;
+  for (auto& [name, old] : attributes) {
+    if (name == target.attribute) {
+      old = value;
+      return;
+    }
+  }
+  rt_.heap.charge(sizeof(attributes[0]) + target.attribute.size());
+  attributes.emplace_back(target.attribute, value);
+}
+
+Value Evaluator::make_macro(const Stmt& statement, const Value& scope) {
+  MacroObject* macro = rt_.heap.make<MacroObject>(0);
+  macro->definition = statement.macro.get();
+  macro->scope = scope;
+  return Value(Kind::kMacro, macro);
+}
+
+void Evaluator::run_call_block(const Stmt& statement, const Value& scope, TextBuilder& out) {
+  const Value result = evaluate_call(*statement.value, scope, make_macro(statement, scope));
+  at(statement, "{% call %}");
+  write(out, to_text(rt_, result));
+}
+
+Evaluator::Flow Evaluator::run_filter_block(const Stmt& statement, const Value& scope, TextBuilder& out) {
+  const Value inner = make_scope(statement.frame, scope);
+  enter(statement.frame, inner);
+  TextBuilder text(rt_);
+  const Flow flow = run(statement.body, inner, text);
+  if (flow != Flow::kNormal) return flow;  // what was rendered so far is lost, as in jinja2
+  Value value = text.finish();
+  std::swap(captured_, value);
+  const Value result = evaluate(*statement.value, inner);
+  captured_ = std::move(value);
+  write(out, to_text(rt_, result));
+  return Flow::kNormal;
+}
+
+Evaluator::Flow Evaluator::run_with(const Stmt& statement, const Value& scope, TextBuilder& out) {
+  const Value inner = make_scope(statement.frame, scope);
+  enter(statement.frame, inner);
+  for (size_t i = 0; i < statement.targets.size(); ++i) {
+    assign(*statement.targets[i], evaluate(*statement.parts[i], scope), inner);
+  }
+  return run(statement.body, inner, out);
+}
+
+Evaluator::Flow Evaluator::run_scope(const Stmt& statement, const Value& scope, TextBuilder& out) {
+  const Value inner = make_scope(statement.frame, scope);
+  enter(statement.frame, inner);
+  return run(statement.body, inner, out);
+}
+
+}  // namespace doppler::jinja

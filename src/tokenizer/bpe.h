@@ -1,0 +1,73 @@
+// Byte pair encoding: a piece of text becomes its characters' tokens, and then neighbours are merged, the pair with
+// the lowest rank first and the leftmost of equals, until no pair has a rank.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tokenizer/vocabulary.h"
+
+namespace doppler {
+
+struct Merge {
+  int32_t left = 0, right = 0, result = 0;  // ids
+};
+
+struct BpeOptions {
+  std::optional<std::string> unk_token;  // for characters without a token; without it they are dropped
+  std::string continuing_subword_prefix;
+  std::string end_of_word_suffix;
+  bool fuse_unk = false;       // neighbouring unknowns become one
+  bool byte_fallback = false;  // an unknown character becomes its bytes' <0xNN> tokens, if they are all there
+  bool ignore_merges = false;  // a piece that is a token is that token, whatever the merges say
+};
+
+// Buffers that one call of Tokenizer::encode uses over and over.
+struct BpeScratch {
+  std::vector<int32_t> ids;
+  std::vector<char32_t> first, last;  // of each initial symbol's token: its first and last character
+  std::vector<uint32_t> previous, next, ranks;
+  std::vector<uint64_t> initial, heap;
+};
+
+class Bpe {
+ public:
+  Bpe() = default;
+  // `merges` in the order of their ranks; a pair that comes twice has its later rank. `where` names the source.
+  Bpe(Vocabulary vocabulary, const std::vector<Merge>& merges, BpeOptions options, const std::string& where);
+
+  const Vocabulary& vocabulary() const { return vocabulary_; }
+
+  // Appends the ids of a piece of valid UTF-8. O(n log n) in its length.
+  void encode(std::string_view piece, std::vector<int32_t>& ids, BpeScratch& scratch) const;
+
+ private:
+  static constexpr uint32_t kNoRank = 0xFFFFFFFF;
+  struct Slot {
+    int32_t left = -1, right = -1;
+    uint32_t rank = kNoRank;
+  };
+
+  uint32_t rank_of(int32_t left, int32_t right) const;
+  void build_symbols(std::string_view piece, BpeScratch& s) const;
+  int32_t id_of_character(char32_t code, std::string_view text) const;
+  bool may_join(char32_t last, char32_t first) const;
+  void merge_short(int32_t* ids, size_t count, std::vector<int32_t>& out) const;
+  void merge_long(const int32_t* ids, size_t count, std::vector<int32_t>& out, BpeScratch& s) const;
+
+  Vocabulary vocabulary_;
+  BpeOptions options_;
+  std::vector<Slot> slots_;          // open addressing by pair, a power of two, at most about half full
+  std::vector<int32_t> results_;     // by rank
+  std::vector<int32_t> characters_;  // by code point below U+10000: its token or -1
+  int32_t bytes_[256] = {};          // the <0xNN> tokens or -1
+  int32_t unknown_ = -1;
+  // One bit for each (hashed) pair of characters that some merge can bring together. Where a bit is clear no token can
+  // cross, so the text falls into short runs that are merged on their own.
+  std::vector<uint64_t> joints_;
+};
+
+}  // namespace doppler

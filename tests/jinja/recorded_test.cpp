@@ -1,0 +1,56 @@
+// Templates of our own, and what jinja2 made of them: tests/data/templates, recorded by record.py there.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "base/files.h"
+#include "jinja/support.h"
+
+namespace doppler {
+namespace {
+
+class Recorded : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Recorded, RendersWhatJinja2Renders) {
+  const std::filesystem::path path =
+      std::filesystem::path(DOPPLER_TEST_DATA) / "templates" / (std::string(GetParam()) + ".json");
+  const Json file = parse_json(read_text_file(path), path.string());
+  const Json& variables = require_object(file, "variables", path.string());
+  const Json& cases = require_array(file, "cases", path.string());
+  ASSERT_FALSE(cases.empty());
+  jinja::RenderOptions options;
+  options.clock = [](const std::string& format) { return "<" + format + ">"; };
+  for (const Json& each : cases) {
+    const std::string source = require_string(each, "template", path.string());
+    SCOPED_TRACE(source);
+    std::string text;
+    Error error;
+    try {
+      text = testing::render(source, variables, options);
+    } catch (const Failure& failure) {
+      error = failure.error;
+    }
+    if (const Json* expected = find(each, "text")) {
+      EXPECT_EQ(error.what, "") << error.message();
+      EXPECT_EQ(text, expected->get<std::string>());
+      continue;
+    }
+    EXPECT_NE(error.what, "") << "jinja2 fails here: " << require_string(each, "error", "") << "; we render " << text;
+    EXPECT_NE(error.where.find("test, line "), std::string::npos) << error.message();
+    // What raise_exception() says is the template's own and comes through untouched.
+    const std::string theirs = string_or(each, "error", "", "");
+    const std::string raised = "TemplateError: ";
+    if (theirs.starts_with(raised)) {
+      EXPECT_EQ(error.what, theirs.substr(raised.size()));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Jinja, Recorded,
+                         ::testing::Values("expressions", "statements", "whitespace", "syntax", "chat",
+                                           "random_expressions", "random_scopes"),
+                         [](const auto& each) { return std::string(each.param); });
+
+}  // namespace
+}  // namespace doppler
