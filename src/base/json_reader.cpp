@@ -31,8 +31,11 @@ void JsonReader::wrong(const std::string& what, const std::string& expected) con
   const auto line = std::count(before.begin(), before.end(), '\n') + 1;
   const size_t line_start = before.rfind('\n');
   const size_t column = before.size() - (line_start == std::string_view::npos ? 0 : line_start + 1) + 1;
-  fail({ErrorCode::kFormat, what, fmt::format("{}: line {}, column {}", where_, line, column), expected, "",
-        "The file may be truncated or damaged; fetch or write it again"});
+  fail({.code = ErrorCode::kFormat,
+        .what = what,
+        .where = fmt::format("{}: line {}, column {}", where_, line, column),
+        .expected = expected,
+        .todo = "The file may be truncated or damaged; fetch or write it again"});
 }
 
 void JsonReader::skip_space() {

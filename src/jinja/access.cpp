@@ -1,10 +1,9 @@
-#include "jinja/access.h"
+#include "jinja/operations.h"
 
 #include <algorithm>
 #include <limits>
 
-#include "jinja/methods.h"
-#include "jinja/operators.h"
+#include "jinja/builtins.h"
 #include "jinja/text.h"
 
 namespace doppler::jinja {

@@ -1,9 +1,10 @@
-// A template as a tree: expressions and statements, with every name bound to a slot of a frame (frames.h).
+// A template as a tree: expressions and statements, with every name bound to a slot of a frame (scope.cpp).
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -136,5 +137,8 @@ struct Program {
   Body body;
   Frame frame;
 };
+
+// Fails with line and construct on anything that is not a template we can run.
+Program parse(std::string_view source, const std::string& name);
 
 }  // namespace doppler::jinja

@@ -53,8 +53,11 @@ ChatTemplate::Sources ChatTemplate::Sources::read(const Json& value, const std::
     return sources;
   }
   if (!value.is_array()) {
-    fail({ErrorCode::kFormat, "a chat template is neither text nor a list", where, "a string or an array", brief(value),
-          ""});
+    fail({.code = ErrorCode::kFormat,
+          .what = "a chat template is neither text nor a list",
+          .where = where,
+          .expected = "a string or an array",
+          .got = brief(value)});
   }
   for (const Json& entry : value) {
     const std::string name = require_string(entry, "name", where);
@@ -62,8 +65,10 @@ ChatTemplate::Sources ChatTemplate::Sources::read(const Json& value, const std::
     if (name == "tool_use") sources.with_tools = require_string(entry, "template", where);
   }
   if (!sources.usual && !sources.with_tools) {
-    fail({ErrorCode::kUnsupported, "none of the chat templates is one we know by name", where,
-          "\"default\" or \"tool_use\"", "", ""});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "none of the chat templates is one we know by name",
+          .where = where,
+          .expected = "\"default\" or \"tool_use\""});
   }
   return sources;
 }
@@ -104,7 +109,11 @@ ChatTemplate ChatTemplate::load(const fs::path& folder) {
     from = folder / "chat_template.json";
     const std::optional<Json> file = read_if_there(from);
     const Json* inner = file ? find(*file, "chat_template") : nullptr;
-    if (file && !inner) fail({ErrorCode::kFormat, "a key is missing", from.string(), "'chat_template'", "", ""});
+    if (file && !inner)
+      fail({.code = ErrorCode::kFormat,
+            .what = "a key is missing",
+            .where = from.string(),
+            .expected = "'chat_template'"});
     if (inner) sources = Sources::read(*inner, from.string() + ": chat_template");
   }
   result.parse(sources, from.filename().string() + " (chat template)");
@@ -115,8 +124,9 @@ ChatTemplate ChatTemplate::from_source(std::string source, Json special_tokens) 
   ChatTemplate result;
   result.where_ = "a chat template given as text";
   if (!special_tokens.is_null() && !special_tokens.is_object()) {
-    fail({ErrorCode::kUsage, "the special tokens of a chat template must be an object", "", "", brief(special_tokens),
-          ""});
+    fail({.code = ErrorCode::kUsage,
+          .what = "the special tokens of a chat template must be an object",
+          .got = brief(special_tokens)});
   }
   collect_tokens(special_tokens, result.special_tokens_);
   result.usual_ = jinja::Template::parse(source, "chat template");
@@ -126,14 +136,17 @@ ChatTemplate ChatTemplate::from_source(std::string source, Json special_tokens) 
 std::string ChatTemplate::render(const Json& messages, const Json& tools, bool add_generation_prompt,
                                  const Json& extra_variables) const {
   if (!usual_) {
-    fail({ErrorCode::kUnsupported, "the model has no chat template", where_, "", "",
-          "Give it a plain prompt, or put a chat_template.jinja into its folder"});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "the model has no chat template",
+          .where = where_,
+          .todo = "Give it a plain prompt, or put a chat_template.jinja into its folder"});
   }
   if (!messages.is_array()) {
-    fail({ErrorCode::kUsage, "the messages of a conversation must be an array", "", "", brief(messages), ""});
+    fail(
+        {.code = ErrorCode::kUsage, .what = "the messages of a conversation must be an array", .got = brief(messages)});
   }
   if (!tools.is_null() && !tools.is_array()) {
-    fail({ErrorCode::kUsage, "the tools of a conversation must be an array", "", "", brief(tools), ""});
+    fail({.code = ErrorCode::kUsage, .what = "the tools of a conversation must be an array", .got = brief(tools)});
   }
   Json variables = special_tokens_;
   variables["messages"] = messages;
@@ -141,12 +154,16 @@ std::string ChatTemplate::render(const Json& messages, const Json& tools, bool a
   variables["documents"] = nullptr;
   variables["add_generation_prompt"] = add_generation_prompt;
   if (!extra_variables.is_null() && !extra_variables.is_object()) {
-    fail({ErrorCode::kUsage, "the variables of a chat template must be an object", "", "", brief(extra_variables), ""});
+    fail({.code = ErrorCode::kUsage,
+          .what = "the variables of a chat template must be an object",
+          .got = brief(extra_variables)});
   }
   if (extra_variables.is_object()) {
     for (const auto& [name, value] : extra_variables.items()) {
       if (name == "messages" || name == "tools" || name == "add_generation_prompt") {
-        fail({ErrorCode::kUsage, "a variable of the chat template is given twice", "'" + name + "'", "", "", ""});
+        fail({.code = ErrorCode::kUsage,
+              .what = "a variable of the chat template is given twice",
+              .where = "'" + name + "'"});
       }
       variables[name] = value;
     }

@@ -1,10 +1,7 @@
 #include "jinja/evaluator.h"
 
-#include "jinja/access.h"
-#include "jinja/filters.h"
-#include "jinja/operators.h"
-#include "jinja/predicates.h"
-#include "jinja/print.h"
+#include "jinja/builtins.h"
+#include "jinja/operations.h"
 
 namespace doppler::jinja {
 

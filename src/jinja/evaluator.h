@@ -1,17 +1,52 @@
-// Runs a Program: one Evaluator a rendering.
+// Runs a Program: one Evaluator per rendering, and the values that only a running template has: macros and `loop`.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "jinja/ast.h"
-#include "jinja/loop.h"
-#include "jinja/macro.h"
-#include "jinja/runtime.h"
+#include "jinja/operations.h"
+#include "jinja/value.h"
 
 namespace doppler::jinja {
+
+// A macro as a value.
+struct MacroObject : Object {
+  const MacroDefinition* definition = nullptr;
+  Value scope;  // kScope: the variables around its definition
+  int line = 0;
+  void release() override { scope = Value(); }
+};
+
+inline void print_macro(const MacroObject& macro, TextBuilder& out) {
+  const std::string& name = macro.definition->name;
+  out.add(name.empty() ? "<Macro anonymous>" : "<Macro '" + name + "'>");
+}
+
+// The `loop` of a for loop.
+struct LoopObject : Object {
+  Value source;                  // what is looped over, for its length
+  std::optional<Cursor> cursor;  // over it
+  int64_t index0 = -1;
+  int64_t depth0 = 0;
+  int64_t length = -1;              // once it is known
+  Value before, current, after;     // kMissing where there is none, or not yet looked at
+  Value changed;                    // what loop.changed() was last given
+  const Stmt* recursive = nullptr;  // the loop, where it may be called
+  Value scope;                      // kScope around a recursive loop
+
+  bool next(Value& out);
+  bool is_last();
+  int64_t count(Runtime& rt);
+  void release() override;
+};
+
+// loop.name, or nothing.
+std::optional<Value> loop_attribute(Runtime& rt, const Value& loop, std::string_view name);
+void print_loop(Runtime& rt, LoopObject& loop, TextBuilder& out);
 
 class Evaluator {
  public:
@@ -24,7 +59,7 @@ class Evaluator {
  private:
   enum class Flow { kNormal, kBreak, kContinue };
 
-  // Statements (statements.cpp). `scope` is always a kScope.
+  // Statements (evaluator_statements.cpp). `scope` is always a kScope.
   Flow run(const Body& body, const Value& scope, TextBuilder& out);
   Flow run(const Stmt& statement, const Value& scope, TextBuilder& out);
   void run_output(const Stmt& statement, const Value& scope, TextBuilder& out);

@@ -1,6 +1,7 @@
 // Cuts a template into tokens: the text between tags, and the words within them. Line breaks and white space around
 // tags are dealt with here, the way Hugging Face sets jinja2 up: trim_blocks (the line break after a block tag goes)
 // and lstrip_blocks (the indentation before one goes).
+// Numbers and strings as they are written are read here too.
 #pragma once
 
 #include <cstdint>
@@ -37,5 +38,24 @@ std::vector<Token> tokenize(std::string_view source, const std::string& name);
 
 // For messages: "'endif'", "the end of the template".
 std::string describe(const Token& token);
+
+struct NumberLiteral {
+  size_t bytes = 0;  // how much of the text it takes
+  bool is_real = false;
+  bool too_large = false;
+  int64_t integer = 0;
+  double real = 0;
+};
+
+// `s` begins with a digit.
+NumberLiteral read_number(std::string_view s, bool may_be_real);
+
+// Resolves Python's escapes. False with a sentence in `fault` when one is broken.
+bool unescape(std::string_view s, std::string& out, std::string& fault);
+
+// What int("...", base) and float("...") accept, white space and underscores included. int: 2 <= base <= 36, or 0 to
+// take the base from the prefix. `too_large`: a number, but not one of 64 bits.
+bool parse_integer(std::string_view s, int base, int64_t& out, bool& too_large);
+bool parse_real(std::string_view s, double& out);
 
 }  // namespace doppler::jinja

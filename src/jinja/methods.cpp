@@ -1,10 +1,9 @@
-#include "jinja/methods.h"
+#include "jinja/builtins.h"
 
 #include <initializer_list>
 
-#include "jinja/convert.h"
-#include "jinja/loop.h"
-#include "jinja/macro.h"
+#include "jinja/evaluator.h"
+#include "jinja/operations.h"
 
 namespace doppler::jinja {
 namespace {

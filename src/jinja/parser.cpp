@@ -1,6 +1,5 @@
 #include "jinja/parser.h"
 
-#include "jinja/frames.h"
 #include "jinja/limits.h"
 
 namespace doppler::jinja {

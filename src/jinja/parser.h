@@ -1,4 +1,4 @@
-// Tokens to tree. Names are bound by bind_frames() afterwards; parse() does both.
+// Tokens to tree, and every name of the tree to a variable. parse() of ast.h does both.
 #pragma once
 
 #include <initializer_list>
@@ -8,12 +8,9 @@
 
 #include "jinja/ast.h"
 #include "jinja/lexer.h"
-#include "jinja/place.h"
+#include "jinja/limits.h"
 
 namespace doppler::jinja {
-
-// Fails with line and construct on anything that is not a template we can run.
-Program parse(std::string_view source, const std::string& name);
 
 class Parser {
  public:
@@ -40,7 +37,7 @@ class Parser {
   void parse_signature(MacroDefinition& macro);
   ExprPtr parse_target(bool may_be_attribute, std::string_view end = {});
 
-  // Expressions (parse_expression.cpp)
+  // Expressions (parser_expressions.cpp)
   ExprPtr parse_tuple(bool with_condition = true, bool in_brackets = false, std::string_view end = {});
   ExprPtr parse_expression() { return parse_condition(); }
   ExprPtr parse_condition();
@@ -105,5 +102,9 @@ class Parser {
   int nesting_ = 0;
   int loops_ = 0;  // for loops around this place, up to the next macro
 };
+
+// Fills in every Slot and Frame of the program (scope.cpp). Fails on an unknown filter or test, as jinja2 does, unless
+// it stands under a condition: then it is an error only if it is reached.
+void bind_frames(Program& program);
 
 }  // namespace doppler::jinja

@@ -14,7 +14,10 @@ namespace {
 Value from_json(Runtime& rt, const Json& json, const std::string& where) {
   const Runtime::Nest nest(rt);
   const auto refuse = [&](const char* what) {
-    fail({ErrorCode::kUsage, what, "the variable '" + where + "' of a template", "", brief(json), ""});
+    fail({.code = ErrorCode::kUsage,
+          .what = what,
+          .where = "the variable '" + where + "' of a template",
+          .got = brief(json)});
   };
   switch (json.type()) {
     case Json::value_t::null: return Value::none();
@@ -62,8 +65,10 @@ Template Template::parse(std::string_view source, const std::string& name) {
 std::string Template::render(const Json& variables, const RenderOptions& options) const {
   Runtime rt(program_->name, options.limits, options.clock);
   if (!variables.is_object()) {
-    fail(
-        {ErrorCode::kUsage, "the variables of a template must be an object", program_->name, "", brief(variables), ""});
+    fail({.code = ErrorCode::kUsage,
+          .what = "the variables of a template must be an object",
+          .where = program_->name,
+          .got = brief(variables)});
   }
   Evaluator::Context context;
   for (const auto& [name, value] : variables.items()) context.emplace_back(name, from_json(rt, value, name));

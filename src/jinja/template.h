@@ -8,7 +8,7 @@
 
 #include "base/json.h"
 #include "jinja/limits.h"
-#include "jinja/runtime.h"
+#include "jinja/value.h"
 
 namespace doppler::jinja {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/utf8.h"
-#include "tokenizer/byte_level.h"
+#include "tokenizer/unicode.h"
 
 namespace doppler {
 

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "tokenizer/normal_form.h"
+#include "tokenizer/unicode.h"
 
 namespace doppler {
 namespace {
@@ -25,7 +25,7 @@ void append_normal(std::string& out, const std::vector<char32_t>& codes, NormalF
   for (const char32_t code : codes) {
     const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code), parts, 32, options, &boundary);
     if (count < 0 || count > 32) {
-      fail({ErrorCode::kInternal, "a character cannot be decomposed", utf8proc_errmsg(count), "", "", ""});
+      fail({.code = ErrorCode::kInternal, .what = "a character cannot be decomposed", .where = utf8proc_errmsg(count)});
     }
     buffer.insert(buffer.end(), parts, parts + count);
   }

@@ -44,4 +44,9 @@ class RegexMatcher {
   std::unique_ptr<State> state_;
 };
 
+// An expression in Oniguruma's (Ruby's) syntax, rewritten for PCRE2 with UTF, UCP, MULTILINE and newline LF. What the
+// two would read differently is spelled out (\s, \w, \d, \p{…} with the characters of newer Unicode versions, \v, \h);
+// what cannot be is an error that names the construct.
+std::string pcre_from_oniguruma(std::string_view pattern, const std::string& where);
+
 }  // namespace doppler

@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "tokenizer/regex.h"
-#include "tokenizer/regex_syntax.h"
 
 namespace doppler {
 namespace {
@@ -33,7 +32,7 @@ struct Regex::Compiled {
 Regex Regex::compile(std::string_view pattern, const std::string& where) {
   const std::string translated = pcre_from_oniguruma(pattern, where);
   pcre2_compile_context* context = pcre2_compile_context_create(nullptr);
-  if (!context) fail({ErrorCode::kMemory, "no memory for a regular expression", where, "", "", ""});
+  if (!context) fail({.code = ErrorCode::kMemory, .what = "no memory for a regular expression", .where = where});
   pcre2_set_newline(context, PCRE2_NEWLINE_LF);
   pcre2_set_parens_nest_limit(context, 250);
   int error = 0;
@@ -43,8 +42,10 @@ Regex Regex::compile(std::string_view pattern, const std::string& where) {
                     PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &error_at, context);
   pcre2_compile_context_free(context);
   if (!code) {
-    fail({ErrorCode::kFormat, "this regular expression is malformed", where, "",
-          fmt::format("{} in '{}'", pcre_message(error), pattern), ""});
+    fail({.code = ErrorCode::kFormat,
+          .what = "this regular expression is malformed",
+          .where = where,
+          .got = fmt::format("{} in '{}'", pcre_message(error), pattern)});
   }
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without the compiler matching is slower, not different
   auto compiled = std::make_shared<Compiled>();
@@ -73,7 +74,7 @@ RegexMatcher::RegexMatcher(const Regex& regex, std::string_view text)
     : state_(
           new State{*regex.compiled_, text, pcre2_match_data_create(1, nullptr), pcre2_match_context_create(nullptr)}) {
   if (!state_->data || !state_->context) {
-    fail({ErrorCode::kMemory, "no memory for a regular expression", regex.pattern(), "", "", ""});
+    fail({.code = ErrorCode::kMemory, .what = "no memory for a regular expression", .where = regex.pattern()});
   }
   pcre2_set_match_limit(state_->context, step_limit(text.size()));
 }
@@ -90,8 +91,10 @@ std::optional<Span> RegexMatcher::find(size_t from) {
   if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = match(PCRE2_NO_JIT);  // the interpreter keeps its state on the heap
   if (found == PCRE2_ERROR_NOMATCH) return std::nullopt;
   if (found < 0) {
-    fail({ErrorCode::kUnsupported, "a regular expression gave up on this text", s.regex.where, "",
-          fmt::format("{} with '{}'", pcre_message(found), s.regex.pattern), ""});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "a regular expression gave up on this text",
+          .where = s.regex.where,
+          .got = fmt::format("{} with '{}'", pcre_message(found), s.regex.pattern)});
   }
   const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(s.data);
   return Span{ends[0], ends[1]};

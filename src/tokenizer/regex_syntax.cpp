@@ -1,4 +1,4 @@
-#include "tokenizer/regex_syntax.h"
+#include "tokenizer/regex.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "tokenizer/unicode_tables.h"
+#include "tokenizer/unicode.h"
 
 namespace doppler {
 namespace {
@@ -55,8 +55,10 @@ class Translator {
   };
 
   [[noreturn]] void refuse(const std::string& what) const {
-    fail({ErrorCode::kUnsupported, "this regular expression cannot be used", where_, "",
-          fmt::format("{} in '{}'", what, pattern_), ""});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "this regular expression cannot be used",
+          .where = where_,
+          .got = fmt::format("{} in '{}'", what, pattern_)});
   }
 
   bool ahead(std::string_view text) const { return pattern_.substr(at_).starts_with(text); }

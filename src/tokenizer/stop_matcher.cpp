@@ -9,7 +9,7 @@ namespace doppler {
 
 StopMatcher::StopMatcher(std::vector<std::string> stops) {
   for (std::string& text : stops) {
-    if (text.empty()) fail({ErrorCode::kUsage, "a stop string is empty", "", "", "", "Leave it out"});
+    if (text.empty()) fail({.code = ErrorCode::kUsage, .what = "a stop string is empty", .todo = "Leave it out"});
     Stop stop{std::move(text), {}, 0};
     stop.fallback.assign(stop.text.size() + 1, 0);
     for (size_t length = 2, same = 0; length <= stop.text.size(); ++length) {

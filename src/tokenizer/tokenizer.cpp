@@ -9,11 +9,8 @@
 #include "base/files.h"
 #include "base/json_reader.h"
 #include "base/utf8.h"
-#include "tokenizer/added_tokens.h"
 #include "tokenizer/bpe.h"
-#include "tokenizer/normalizer.h"
-#include "tokenizer/pre_tokenizer.h"
-#include "tokenizer/text_limit.h"
+#include "tokenizer/pipeline.h"
 
 namespace doppler {
 namespace {
@@ -71,9 +68,10 @@ Tokenizer::Tokenizer(TokenizerSpec spec, const std::string& where) {
       if (token.special != special) continue;
       if (token.id < 0 || token.id >= Vocabulary::kIdLimit ||
           parts->added.add(token.content, token.id) != Vocabulary::Added::kYes) {
-        fail({ErrorCode::kFormat,
-              fmt::format("the added token '{}' or its id is there twice or out of range", token.content), where, "",
-              std::to_string(token.id), ""});
+        fail({.code = ErrorCode::kFormat,
+              .what = fmt::format("the added token '{}' or its id is there twice or out of range", token.content),
+              .where = where,
+              .got = std::to_string(token.id)});
       }
       if (special) {
         if (static_cast<size_t>(token.id) >= parts->special.size()) parts->special.resize(token.id + 1u);
@@ -91,8 +89,10 @@ Tokenizer::Tokenizer(TokenizerSpec spec, const std::string& where) {
   for (const TemplatePiece& piece : parts->frame) {
     for (const int32_t id : piece.ids) {
       if (!parts->added.has(id) && !parts->bpe.vocabulary().has(id)) {
-        fail({ErrorCode::kFormat, "the post-processor adds a token that is not there", where, "", std::to_string(id),
-              ""});
+        fail({.code = ErrorCode::kFormat,
+              .what = "the post-processor adds a token that is not there",
+              .where = where,
+              .got = std::to_string(id)});
       }
     }
   }
@@ -106,8 +106,10 @@ Tokenizer Tokenizer::from_json(std::string_view json, const std::string& where) 
 Tokenizer Tokenizer::load(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "tokenizer.json";
   if (!file_exists(file)) {
-    fail({ErrorCode::kFile, "this folder has no tokenizer.json", folder.string(), "", "",
-          "Give the folder of a model as it was downloaded or converted"});
+    fail({.code = ErrorCode::kFile,
+          .what = "this folder has no tokenizer.json",
+          .where = folder.string(),
+          .todo = "Give the folder of a model as it was downloaded or converted"});
   }
   Tokenizer tokenizer = [&] {
     const MappedFile mapped(file);

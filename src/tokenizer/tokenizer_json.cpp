@@ -8,7 +8,6 @@
 #include "base/json.h"
 #include "base/json_reader.h"
 #include "tokenizer/tokenizer_spec.h"
-#include "tokenizer/tokenizer_steps.h"
 
 namespace doppler {
 namespace {
@@ -49,8 +48,10 @@ class FileReader {
       // Whether a piece is the first depends on how offsets pass through the steps before, which we do not follow.
       if (step.kind == PreTokenizerStep::Kind::kMetaspace && step.prepend == PrependScheme::kFirst &&
           (&step != &spec_.pre_tokenizer.front() || !spec_.normalizer.empty())) {
-        fail({ErrorCode::kUnsupported, "the tokenizer asks for something we do not know", place("pre_tokenizer"), "",
-              "prepend_scheme 'first' after other steps", ""});
+        fail({.code = ErrorCode::kUnsupported,
+              .what = "the tokenizer asks for something we do not know",
+              .where = place("pre_tokenizer"),
+              .got = "prepend_scheme 'first' after other steps"});
       }
     }
     settle_added_tokens();
@@ -69,8 +70,10 @@ class FileReader {
       in_.raw();
       return;
     }
-    fail({ErrorCode::kUnsupported, "the tokenizer asks for something we do not know", in_.where(), "",
-          fmt::format("'{}{}'", inside, name), ""});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "the tokenizer asks for something we do not know",
+          .where = in_.where(),
+          .got = fmt::format("'{}{}'", inside, name)});
   }
 
   void added_tokens() {
@@ -128,8 +131,11 @@ class FileReader {
       if (key == "type") {
         const std::string type(in_.string());
         if (type != "BPE") {
-          fail({ErrorCode::kUnsupported, "this kind of tokenizer is not supported", in_.where() + ": model.type", "BPE",
-                type, ""});
+          fail({.code = ErrorCode::kUnsupported,
+                .what = "this kind of tokenizer is not supported",
+                .where = in_.where() + ": model.type",
+                .expected = "BPE",
+                .got = type});
         }
       } else if (key == "vocab") {
         if (has_vocabulary) in_.wrong("'vocab' comes twice");
@@ -164,8 +170,11 @@ class FileReader {
     if (key == "dropout") {
       const std::string_view value = in_.raw();
       if (value != "null" && value != "0" && value != "0.0") {
-        fail({ErrorCode::kUnsupported, "a random tokenizer is not supported", place("model.dropout"), "null",
-              std::string(value.substr(0, 40)), ""});
+        fail({.code = ErrorCode::kUnsupported,
+              .what = "a random tokenizer is not supported",
+              .where = place("model.dropout"),
+              .expected = "null",
+              .got = std::string(value.substr(0, 40))});
       }
     } else if (key == "unk_token") {
       if (!in_.take_null()) bpe.unk_token = in_.string();
@@ -286,15 +295,19 @@ class FileReader {
             old.rstrip == token.rstrip && old.normalized == token.normalized && old.special == token.special) {
           continue;
         }
-        fail({ErrorCode::kFormat, "an added token is there twice, with different meanings", place("added_tokens"), "",
-              token.content, ""});
+        fail({.code = ErrorCode::kFormat,
+              .what = "an added token is there twice, with different meanings",
+              .where = place("added_tokens"),
+              .got = token.content});
       }
       const int32_t known_id = spec_.vocabulary.find(token.content);
       const int32_t right_id = known_id >= 0 ? known_id : std::max(largest + 1, count);
       if (token.id != right_id) {
-        fail({ErrorCode::kFormat,
-              fmt::format("the id of the added token '{}' does not fit the vocabulary", token.content),
-              place("added_tokens"), std::to_string(right_id), std::to_string(token.id), ""});
+        fail({.code = ErrorCode::kFormat,
+              .what = fmt::format("the id of the added token '{}' does not fit the vocabulary", token.content),
+              .where = place("added_tokens"),
+              .expected = std::to_string(right_id),
+              .got = std::to_string(token.id)});
       }
       largest = std::max(largest, token.id);
       seen.add(token.content, static_cast<int32_t>(settled.size()));

@@ -3,15 +3,37 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "tokenizer/bpe.h"
-#include "tokenizer/text_pattern.h"
-#include "tokenizer/vocabulary.h"
+#include "tokenizer/regex.h"
 
 namespace doppler {
+
+// What a tokenizer.json looks for in text: a plain string or a regular expression.
+class TextPattern {
+ public:
+  TextPattern() = default;
+  // `content` must not be empty.
+  static TextPattern literal(std::string content);
+  static TextPattern regex(std::string_view pattern, const std::string& where);
+
+  // Calls `match` for each match from left to right, none overlapping, as Hugging Face's iterator does: an empty match
+  // right after another match is passed over.
+  void each_match(std::string_view text, const std::function<void(Span)>& match) const;
+
+  // Null for a regular expression.
+  const std::string* literal() const { return regex_ ? nullptr : &literal_; }
+
+ private:
+  std::string literal_;
+  std::optional<Regex> regex_;
+};
 
 struct AddedToken {
   std::string content;
@@ -76,5 +98,11 @@ std::vector<Merge> merges_from_scores(const Vocabulary& vocabulary, const std::v
 
 // Reads a tokenizer.json. `where` names it in errors. What it asks for and we do not know is an error that names it.
 TokenizerSpec read_tokenizer_json(std::string_view json, const std::string& where);
+
+// The small parts of tokenizer.json, each a step or a sequence of steps. `where` names the place in errors.
+std::vector<NormalizerStep> read_normalizer(const Json& json, const std::string& where);
+std::vector<PreTokenizerStep> read_pre_tokenizer(const Json& json, const std::string& where);
+std::vector<TemplatePiece> read_post_processor(const Json& json, const std::string& where);
+std::optional<std::vector<DecoderStep>> read_decoder(const Json& json, const std::string& where);
 
 }  // namespace doppler

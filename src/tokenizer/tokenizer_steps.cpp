@@ -1,4 +1,4 @@
-#include "tokenizer/tokenizer_steps.h"
+#include "tokenizer/tokenizer_spec.h"
 
 #include <fmt/format.h>
 
@@ -17,7 +17,10 @@ constexpr const char* kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 [[noreturn]] void unknown(const std::string& where, const std::string& got) {
-  fail({ErrorCode::kUnsupported, "the tokenizer asks for something we do not know", where, "", "'" + got + "'", ""});
+  fail({.code = ErrorCode::kUnsupported,
+        .what = "the tokenizer asks for something we do not know",
+        .where = where,
+        .got = "'" + got + "'"});
 }
 
 // Every key must be one we act upon, or be switched off.
@@ -42,8 +45,11 @@ void each_step(const Json& json, const char* list, const std::string& where,
 bool flag(const Json& step, const char* key, const std::string& where) {
   const Json& value = require(step, key, where);
   if (!value.is_boolean()) {
-    fail(
-        {ErrorCode::kFormat, "a JSON value has the wrong type", where + ": " + key, "true or false", brief(value), ""});
+    fail({.code = ErrorCode::kFormat,
+          .what = "a JSON value has the wrong type",
+          .where = where + ": " + key,
+          .expected = "true or false",
+          .got = brief(value)});
   }
   return value.get<bool>();
 }
@@ -68,7 +74,10 @@ std::string one_character(const Json& step, const char* key, const std::string& 
   uint32_t length = 0;
   if (!text.empty()) read_valid_utf8(text, 0, length);
   if (text.empty() || length != text.size()) {
-    fail({ErrorCode::kFormat, "this must be one character", where + ": " + key, "", "'" + text + "'", ""});
+    fail({.code = ErrorCode::kFormat,
+          .what = "this must be one character",
+          .where = where + ": " + key,
+          .got = "'" + text + "'"});
   }
   return text;
 }
@@ -87,7 +96,10 @@ PrependScheme read_prepend_scheme(const Json& step, const std::string& where) {
   const bool prefix = bool_or(step, "add_prefix_space", true, where);
   const std::string name = string_or(step, "prepend_scheme", prefix ? "always" : "never", where);
   if (!prefix && name != "never") {
-    fail({ErrorCode::kFormat, "add_prefix_space and prepend_scheme contradict each other", where, "", name, ""});
+    fail({.code = ErrorCode::kFormat,
+          .what = "add_prefix_space and prepend_scheme contradict each other",
+          .where = where,
+          .got = name});
   }
   if (name == "always") return PrependScheme::kAlways;
   if (name == "first") return PrependScheme::kFirst;
@@ -132,7 +144,11 @@ size_t bytes_for_one(NormalizerStep::Kind kind) {
 
 size_t count(const Json& step, const char* key, const std::string& where) {
   const int64_t value = require_int(step, key, where);
-  if (value < 0) fail({ErrorCode::kFormat, "a negative count", where + ": " + key, "", std::to_string(value), ""});
+  if (value < 0)
+    fail({.code = ErrorCode::kFormat,
+          .what = "a negative count",
+          .where = where + ": " + key,
+          .got = std::to_string(value)});
   return static_cast<size_t>(value);
 }
 
@@ -240,7 +256,10 @@ std::vector<TemplatePiece> read_post_processor(const Json& json, const std::stri
         for (const Json& value : require_array(require_object(special, id, place), "ids", place)) {
           const int64_t number = value.is_number_integer() ? value.get<int64_t>() : -1;
           if (number < 0 || number >= Vocabulary::kIdLimit) {
-            fail({ErrorCode::kFormat, "a special token's id is wrong", place + ": " + id, "", brief(value), ""});
+            fail({.code = ErrorCode::kFormat,
+                  .what = "a special token's id is wrong",
+                  .where = place + ": " + id,
+                  .got = brief(value)});
           }
           piece.ids.push_back(static_cast<int32_t>(number));
         }

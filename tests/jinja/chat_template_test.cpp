@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "jinja/globals.h"
+#include "jinja/builtins.h"
 #include "support/scratch.h"
 #include "support/tokenizers.h"
 

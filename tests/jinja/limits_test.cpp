@@ -5,8 +5,8 @@
 #include <string>
 
 #include "jinja/limits.h"
-#include "jinja/runtime.h"
 #include "jinja/support.h"
+#include "jinja/value.h"
 
 namespace doppler {
 namespace {

@@ -7,8 +7,8 @@
 #include <random>
 #include <string>
 
-#include "jinja/literals.h"
-#include "jinja/print.h"
+#include "jinja/lexer.h"
+#include "jinja/operations.h"
 
 namespace doppler::jinja {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "tokenizer/text_pattern.h"
+#include "tokenizer/tokenizer_spec.h"
 
 namespace doppler {
 namespace {

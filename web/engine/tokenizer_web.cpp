@@ -1,12 +1,11 @@
-// tokenizer/regex.h and tokenizer/normal_form.h with the browser's own RegExp and String.normalize.
+// tokenizer/regex.h and append_normal() of tokenizer/unicode.h with the browser's own RegExp and String.normalize.
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/utf8.h"
 #include "host.h"
-#include "tokenizer/normal_form.h"
 #include "tokenizer/regex.h"
-#include "tokenizer/regex_syntax.h"
+#include "tokenizer/unicode.h"
 
 namespace doppler {
 
@@ -25,8 +24,10 @@ Regex Regex::compile(std::string_view pattern, const std::string& where) {
   compiled->pattern = pattern;
   compiled->handle = host_regex_compile(translated.data(), static_cast<uint32_t>(translated.size()));
   if (compiled->handle < 0) {
-    fail({ErrorCode::kUnsupported, "this regular expression is malformed, or none a browser can run", where, "",
-          std::string(pattern), ""});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "this regular expression is malformed, or none a browser can run",
+          .where = where,
+          .got = std::string(pattern)});
   }
   Regex regex;
   regex.compiled_ = std::move(compiled);

@@ -1,13 +1,15 @@
-#include "jinja/frames.h"
-
+// Which variable a name means. jinja2 decides this when it compiles a template, not when it runs it, and the results
+// differ: a name that a frame assigns anywhere belongs to that frame; what it is before the assignment depends on
+// whether it was read or assigned first, and whether the assignment stands under a condition. This repeats that
+// decision, so that every name of the tree gets a slot.
 #include <map>
 #include <optional>
 #include <set>
 #include <string_view>
 
-#include "jinja/filters.h"
-#include "jinja/place.h"
-#include "jinja/predicates.h"
+#include "jinja/builtins.h"
+#include "jinja/limits.h"
+#include "jinja/parser.h"
 
 namespace doppler::jinja {
 namespace {

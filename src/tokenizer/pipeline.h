@@ -1,17 +1,34 @@
-// Finds added tokens in running text: leftmost first, and of those that begin at one place the longest.
+// What happens to text before byte pair encoding: added tokens are found in it, the rest is normalized and cut into
+// pieces (pre-tokenized).
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "tokenizer/tokenizer_spec.h"
 
 namespace doppler {
 
+// How long a text may be at any point of its way to ids: positions in it are 32 bits wide.
+inline constexpr size_t kLongestText = size_t{1} << 30;
+
+inline void check_length(size_t bytes) {
+  if (bytes > kLongestText) {
+    fail({.code = ErrorCode::kUsage,
+          .what = "this text is too long to encode at once",
+          .expected = "at most 1 GiB on its way to tokens",
+          .got = std::to_string(bytes) + " bytes",
+          .todo = "Encode it in parts"});
+  }
+}
+
+// Finds added tokens in running text: leftmost first, and of those that begin at one place the longest.
 class AddedTokenFinder {
  public:
   // Adds a token; `pattern` is its content as it stands in the text that will be searched. Of two tokens with one
@@ -43,5 +60,17 @@ class AddedTokenFinder {
   std::array<uint32_t, 256> roots_{};  // the node of each first byte
   std::vector<Flags> tokens_;
 };
+
+// Runs the steps over valid UTF-8.
+std::string run_normalizer(const std::vector<NormalizerStep>& steps, std::string_view text);
+
+// What is encoded piece by piece: pieces that follow each other in one string; none is empty.
+struct Pieces {
+  std::string text;
+  std::vector<size_t> ends;  // of each piece, rising; the last is text.size()
+};
+
+// `text` is valid UTF-8. `at_start`: it is the beginning of what the user gave.
+Pieces run_pre_tokenizer(const std::vector<PreTokenizerStep>& steps, std::string text, bool at_start);
 
 }  // namespace doppler

@@ -1,0 +1,285 @@
+// Tests ({{ value is name(arguments) }}) and the functions that every template can call.
+#include <ctime>
+
+#include "jinja/builtins.h"
+#include "jinja/operations.h"
+
+namespace doppler::jinja {
+namespace {
+
+using Test = bool (*)(Runtime& rt, const Value& value, const Arguments& arguments);
+struct NamedTest {
+  std::string_view name;
+  Test call;
+};
+
+// A test that looks at the value only.
+template <bool (*F)(const Value&)>
+bool simple(Runtime& rt, const Value& value, const Arguments& arguments) {
+  bind(rt, arguments, "", {}, 0);
+  return F(value);
+}
+
+bool defined(const Value& v) { return !v.is_undefined(); }
+bool undefined(const Value& v) { return v.is_undefined(); }
+bool none(const Value& v) { return v.is_none(); }
+bool boolean(const Value& v) { return v.is(Kind::kBool); }
+bool is_true(const Value& v) { return v.is(Kind::kBool) && v.whole() != 0; }
+bool is_false(const Value& v) { return v.is(Kind::kBool) && v.whole() == 0; }
+bool integer(const Value& v) { return v.is(Kind::kInt); }
+bool real(const Value& v) { return v.is(Kind::kFloat); }
+bool number(const Value& v) { return v.is_number(); }
+bool string(const Value& v) { return v.is_string(); }
+bool mapping(const Value& v) { return v.is(Kind::kDict); }
+bool escaped(const Value& v) { return v.is_markup(); }
+bool callable(const Value& v) {
+  return v.is(Kind::kFunction) || v.is(Kind::kMacro) || v.is(Kind::kLoop) || v.is_undefined();
+}
+bool sequence(const Value& v) {
+  return v.is_string() || v.is_sequence() || v.is(Kind::kDict) || v.is(Kind::kRange) || v.is_undefined();
+}
+
+// value % divisor == remainder
+bool divides(Runtime& rt, const Value& value, const Value& divisor, int64_t remainder) {
+  return equal(rt, binary(rt, "%", value, divisor), Value::integer(remainder));
+}
+bool odd(Runtime& rt, const Value& value, const Arguments& arguments) {
+  bind(rt, arguments, "odd", {}, 0);
+  return divides(rt, value, Value::integer(2), 1);
+}
+bool even(Runtime& rt, const Value& value, const Arguments& arguments) {
+  bind(rt, arguments, "even", {}, 0);
+  return divides(rt, value, Value::integer(2), 0);
+}
+bool divisible(Runtime& rt, const Value& value, const Arguments& arguments) {
+  return divides(rt, value, bind(rt, arguments, "divisibleby", {"num"}, 1)[0], 0);
+}
+
+template <bool kUpper>
+bool in_case(Runtime& rt, const Value& value, const Arguments& arguments) {
+  bind(rt, arguments, "", {}, 0);
+  const std::string text = to_text(rt, value);
+  rt.characters(text.size());
+  return has_case(text, kUpper);
+}
+
+bool same(Runtime& rt, const Value& value, const Arguments& arguments) {
+  const Value other = bind(rt, arguments, "sameas", {"other"}, 1)[0];
+  if (value.kind() != other.kind()) return false;
+  if (value.is_none()) return true;
+  if (value.is(Kind::kBool)) return value.whole() == other.whole();
+  if (value.is_number()) rt.unsupported("'sameas' between numbers");
+  if (value.is_string() && !value.same_object(other)) rt.unsupported("'sameas' between strings");
+  return value.same_object(other);
+}
+
+bool in(Runtime& rt, const Value& value, const Arguments& arguments) {
+  return contains(rt, bind(rt, arguments, "in", {"seq"}, 1)[0], value);
+}
+
+bool names_filter(Runtime& rt, const Value& value, const Arguments& arguments) {
+  bind(rt, arguments, "filter", {}, 0);
+  return value.is_string() && is_filter(value.text());
+}
+bool names_test(Runtime& rt, const Value& value, const Arguments& arguments) {
+  bind(rt, arguments, "test", {}, 0);
+  return value.is_string() && is_test(value.text());
+}
+
+bool iterable(const Value& v) { return is_iterable(v); }
+
+enum class Op { kEq, kNe, kLt, kLe, kGt, kGe };
+template <Op kOp>
+bool compares(Runtime& rt, const Value& value, const Arguments& arguments) {
+  constexpr std::string_view kNames[] = {"==", "!=", "<", "<=", ">", ">="};
+  return compare(rt, kNames[static_cast<int>(kOp)], value, bind(rt, arguments, "", {"/other"}, 1)[0]);
+}
+
+constexpr NamedTest kTests[] = {
+    {"defined", simple<defined>},
+    {"undefined", simple<undefined>},
+    {"none", simple<none>},
+    {"string", simple<string>},
+    {"mapping", simple<mapping>},
+    {"iterable", simple<iterable>},
+    {"sequence", simple<sequence>},
+    {"number", simple<number>},
+    {"integer", simple<integer>},
+    {"float", simple<real>},
+    {"boolean", simple<boolean>},
+    {"true", simple<is_true>},
+    {"false", simple<is_false>},
+    {"callable", simple<callable>},
+    {"escaped", simple<escaped>},
+    {"odd", odd},
+    {"even", even},
+    {"divisibleby", divisible},
+    {"lower", in_case<false>},
+    {"upper", in_case<true>},
+    {"sameas", same},
+    {"in", in},
+    {"filter", names_filter},
+    {"test", names_test},
+    {"==", compares<Op::kEq>},
+    {"eq", compares<Op::kEq>},
+    {"equalto", compares<Op::kEq>},
+    {"!=", compares<Op::kNe>},
+    {"ne", compares<Op::kNe>},
+    {"<", compares<Op::kLt>},
+    {"lt", compares<Op::kLt>},
+    {"lessthan", compares<Op::kLt>},
+    {"<=", compares<Op::kLe>},
+    {"le", compares<Op::kLe>},
+    {">", compares<Op::kGt>},
+    {"gt", compares<Op::kGt>},
+    {"greaterthan", compares<Op::kGt>},
+    {">=", compares<Op::kGe>},
+    {"ge", compares<Op::kGe>},
+};
+
+}  // namespace
+
+bool is_test(std::string_view name) {
+  for (const NamedTest& test : kTests) {
+    if (test.name == name) return true;
+  }
+  return false;
+}
+
+bool call_test(Runtime& rt, std::string_view name, const Value& value, const Arguments& arguments) {
+  rt.step();
+  for (const NamedTest& test : kTests) {
+    if (test.name == name) return test.call(rt, value, arguments);
+  }
+  rt.error("there is no test called '" + std::string(name) + "'");
+}
+
+namespace {
+
+Value range(Runtime& rt, const Value&, const Arguments& arguments) {
+  const auto args = bind(rt, arguments, "range", {"/start", "/stop", "/step"}, 1);
+  const bool one = args[1].is_missing();
+  const int64_t first = need_whole(rt, args[0], "an end of range()");
+  const int64_t start = one ? 0 : first, stop = one ? first : need_whole(rt, args[1], "an end of range()");
+  const int64_t step = args[2].is_missing() ? 1 : need_whole(rt, args[2], "the step of range()");
+  if (step == 0) rt.error("the step of range() cannot be zero");
+  // In unsigned numbers, where the distance between any two 64-bit numbers fits.
+  const uint64_t up = static_cast<uint64_t>(stop) - static_cast<uint64_t>(start);
+  const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : 0 - static_cast<uint64_t>(step);
+  uint64_t count = 0;
+  if (step > 0 && start < stop) count = (up - 1) / stride + 1;
+  if (step < 0 && start > stop) count = (0 - up - 1) / stride + 1;
+  if (count > static_cast<uint64_t>(kMaxRange)) {
+    rt.error("a range is too long", "at most " + std::to_string(kMaxRange) + " numbers", std::to_string(count));
+  }
+  RangeObject* object = rt.heap.make<RangeObject>(0);
+  object->start = start;
+  object->stop = stop;
+  object->step = step;
+  object->length = static_cast<int64_t>(count);
+  return Value(Kind::kRange, object);
+}
+
+// What dict() and namespace() build from: a dict or pairs, then named values.
+std::vector<std::pair<Value, Value>> collect(Runtime& rt, std::string_view function, const Arguments& arguments) {
+  std::vector<std::pair<Value, Value>> items;
+  if (arguments.positional.size() > 1) rt.error(std::string(function) + "() takes one argument and named ones");
+  if (!arguments.positional.empty()) {
+    const Value& source = arguments.positional[0];
+    if (source.is(Kind::kDict)) {
+      items = source.as<DictObject>().items;
+    } else {
+      Cursor cursor(rt, source);
+      for (Value item; cursor.next(item);) {
+        const Value pair = to_list(rt, item);
+        if (pair.items().size() != 2) rt.error(std::string(function) + "() needs pairs of a key and a value");
+        put(rt, items, pair.items()[0], pair.items()[1]);
+      }
+    }
+  }
+  for (const auto& [name, value] : arguments.named) put(rt, items, rt.string(name), value);
+  return items;
+}
+
+Value dict(Runtime& rt, const Value&, const Arguments& arguments) { return rt.dict(collect(rt, "dict", arguments)); }
+
+Value make_namespace(Runtime& rt, const Value&, const Arguments& arguments) {
+  const std::vector<std::pair<Value, Value>> items = collect(rt, "namespace", arguments);
+  size_t bytes = 0;
+  for (const auto& [key, value] : items)
+    bytes += sizeof(key) + sizeof(value) + (key.is_string() ? key.text().size() : 0);
+  NamespaceObject* space = rt.heap.make<NamespaceObject>(bytes);
+  Value result(Kind::kNamespace, space);
+  for (const auto& [key, value] : items) {
+    if (!key.is_string()) rt.unsupported("a namespace with " + a_type(key) + " as a name");
+    space->attributes.emplace_back(key.text(), value);
+  }
+  return result;
+}
+
+Value raise_exception(Runtime& rt, const Value&, const Arguments& arguments) {
+  const Value message = bind(rt, arguments, "raise_exception", {"message"}, 1)[0];
+  fail({.code = ErrorCode::kUsage,
+        .what = to_text(rt, message),
+        .where = rt.place.text(),
+        .todo = "The model's chat template refuses this conversation"});
+}
+
+Value strftime_now(Runtime& rt, const Value&, const Arguments& arguments) {
+  const Value format = bind(rt, arguments, "strftime_now", {"format"}, 1)[0];
+  const std::string& text = need_text(rt, format, "the format of strftime_now()");
+  return rt.string(rt.clock ? rt.clock(text) : local_time(text));
+}
+
+Value unsupported(Runtime& rt, const Value&, const Arguments&) { rt.unsupported("this function"); }
+
+struct Global {
+  std::string_view name;
+  FunctionObject::Call call;
+};
+constexpr Global kGlobals[] = {
+    {"range", range},
+    {"dict", dict},
+    {"namespace", make_namespace},
+    {"raise_exception", raise_exception},
+    {"strftime_now", strftime_now},
+    {"lipsum", unsupported},
+    {"cycler", unsupported},
+    {"joiner", unsupported},
+};
+
+std::string time_text(const std::string& format, const std::tm& time) {
+  if (format.empty()) return "";
+  constexpr size_t kLongest = 1 << 16;
+  const std::string marked = format + "#";  // so that an empty result can be told from a full buffer
+  for (std::string out(256, '\0'); out.size() <= kLongest; out.resize(out.size() * 4)) {
+    const size_t n = std::strftime(out.data(), out.size(), marked.c_str(), &time);
+    if (n > 0) return out.substr(0, n - 1);
+  }
+  fail({.code = ErrorCode::kFormat, .what = "the format of strftime_now() gives too long a text"});
+}
+
+}  // namespace
+
+Value global_function(Runtime& rt, std::string_view name) {
+  for (const Global& global : kGlobals) {
+    if (global.name == name) return make_function(rt, global.name, global.call);
+  }
+  return Value();
+}
+
+std::string local_time(const std::string& format) {
+  const std::time_t now = std::time(nullptr);
+  std::tm time{};
+  localtime_r(&now, &time);
+  return time_text(format, time);
+}
+
+std::string utc_time(const std::string& format, int64_t seconds) {
+  const auto when = static_cast<std::time_t>(seconds);
+  std::tm time{};
+  gmtime_r(&when, &time);
+  return time_text(format, time);
+}
+
+}  // namespace doppler::jinja
