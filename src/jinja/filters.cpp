@@ -25,12 +25,11 @@ Value to_int(Runtime& rt, const Value& value, const Arguments& arguments) {
   if (value.is_whole()) return Value::integer(value.whole());
   if (value.is(Kind::kFloat)) return std::isnan(value.number()) ? otherwise : truncate(rt, value.number());
   if (!value.is_string()) return otherwise;
-  const int64_t base = whole_or(rt, args[1], 10, "the base of int");
+  if (whole_or(rt, args[1], 10, "the base of int") != 10) rt.unsupported("a base of int() other than 10");
   int64_t integer = 0;
   bool too_large = false;
   rt.work(value.text().size());
-  if ((base == 0 || (base >= 2 && base <= 36)) &&
-      parse_integer(value.text(), static_cast<int>(base), integer, too_large)) {
+  if (parse_integer(value.text(), integer, too_large)) {
     if (too_large) rt.unsupported("a whole number beyond 64 bits");
     return Value::integer(integer);
   }
@@ -114,10 +113,9 @@ Value safe(Runtime& rt, const Value& value, const Arguments& arguments) {
   return rt.string(to_text(rt, value), /*markup=*/true);
 }
 
-template <bool kAgain>
 Value escape(Runtime& rt, const Value& value, const Arguments& arguments) {
   bind(rt, arguments, "escape", {}, 0);
-  if (value.is_markup() && !kAgain) return value;
+  if (value.is_markup()) return value;
   return rt.string(escape_html(to_text(rt, value)), /*markup=*/true);
 }
 
@@ -154,43 +152,6 @@ Value indent(Runtime& rt, const Value& value, const Arguments& arguments) {
   return out.finish(value.is_markup());
 }
 
-Value center(Runtime& rt, const Value& value, const Arguments& arguments) {
-  const Value width = bind(rt, arguments, "center", {"width"}, 0)[0];
-  const Arguments forward{{width.is_missing() ? Value::integer(80) : width}, {}};
-  return find_string_method("center")->call(rt, to_string(rt, value), forward);
-}
-
-Value truncate(Runtime& rt, const Value& value, const Arguments& arguments) {
-  const auto args = bind(rt, arguments, "truncate", {"length", "killwords", "end", "leeway"}, 0);
-  const int64_t most = args[0].is_missing() ? 255 : need_whole(rt, args[0], "the length of truncate");
-  const std::string end = args[2].is_missing() ? "..." : need_text(rt, args[2], "the end of truncate");
-  const int64_t leeway = whole_or(rt, args[3], 5, "the leeway of truncate");
-  const int64_t end_length = text::length(end);
-  if (most < end_length) rt.error("truncate cannot make room for its end");
-  if (leeway < 0) rt.error("the leeway of truncate is negative");
-  const int64_t n = length(rt, value);
-  if (n - leeway <= most) return value;  // of whatever type
-  need_text(rt, value, "what is truncated");
-  std::string_view kept = std::string_view(value.text()).substr(0, text::offset(value.text(), most - end_length));
-  if (!truth_or(args[1], false)) kept = kept.substr(0, std::min(kept.rfind(' '), kept.size()));
-  return rt.string(std::string(kept) + end, value.is_markup());
-}
-
-Value wordcount(Runtime& rt, const Value& value, const Arguments& arguments) {
-  bind(rt, arguments, "wordcount", {}, 0);
-  const std::string s = to_text(rt, value);
-  rt.characters(s.size());
-  int64_t words = 0;
-  bool within = false;
-  for (size_t at = 0; at < s.size();) {
-    const char32_t c = text::decode(s, at);
-    const bool word = c == '_' || text::is_alphanumeric(c);
-    words += word && !within;
-    within = word;
-  }
-  return Value::integer(words);
-}
-
 // Hugging Face's own: json.dumps with ensure_ascii off, and nothing escaped for HTML.
 Value tojson(Runtime& rt, const Value& value, const Arguments& arguments) {
   const auto args = bind(rt, arguments, "tojson", {"ensure_ascii", "indent", "separators", "sort_keys"}, 0);
@@ -222,11 +183,11 @@ constexpr Filter kFilters[] = {
     {"int", to_int},
     {"round", round},
     {"capitalize", mapped<text::capitalize>},
-    {"center", center},
-    {"e", escape<false>},
-    {"escape", escape<false>},
+    {"center", nullptr},
+    {"e", escape},
+    {"escape", escape},
     {"filesizeformat", nullptr},
-    {"forceescape", escape<true>},
+    {"forceescape", nullptr},
     {"format", format},
     {"indent", indent},
     {"lower", mapped<text::lower>},
@@ -238,11 +199,11 @@ constexpr Filter kFilters[] = {
     {"title", mapped<title_of>},
     {"tojson", tojson},
     {"trim", trim},
-    {"truncate", truncate},
+    {"truncate", nullptr},
     {"upper", mapped<text::upper>},
     {"urlencode", nullptr},
     {"urlize", nullptr},
-    {"wordcount", wordcount},
+    {"wordcount", nullptr},
     {"wordwrap", nullptr},
     {"xmlattr", nullptr},
 };

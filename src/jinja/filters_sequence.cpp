@@ -39,7 +39,7 @@ AttributePath::AttributePath(Runtime& rt, const Value& attribute) {
     int64_t index = 0;
     bool too_large = false;
     if (!part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos &&
-        parse_integer(part, 10, index, too_large) && !too_large) {
+        parse_integer(part, index, too_large) && !too_large) {
       keys_.push_back(Value::integer(index));
     } else {
       keys_.push_back(rt.string(std::string(part)));
@@ -170,36 +170,19 @@ Value sorted(Runtime& rt, std::vector<Keyed> items, bool reverse) {
   return out.finish();
 }
 
-// "a,b.c": several attributes, compared one after the other.
-std::vector<AttributePath> paths_of(Runtime& rt, const Value& attribute) {
-  std::vector<AttributePath> paths;
-  if (!attribute.is_string()) {
-    paths.emplace_back(rt, attribute);
-    return paths;
-  }
-  std::string_view rest = attribute.text();
-  for (;;) {
-    rt.step();
-    const size_t comma = std::min(rest.find(','), rest.size());
-    paths.emplace_back(rt, rt.string(std::string(rest.substr(0, comma))));
-    if (comma == rest.size()) return paths;
-    rest.remove_prefix(comma + 1);
-  }
-}
-
 Value sort(Runtime& rt, const Value& value, const Arguments& arguments) {
   const auto args = bind(rt, arguments, "sort", {"reverse", "case_sensitive", "attribute"}, 0);
   const bool exact = truth_or(args[1], false);
-  const std::vector<AttributePath> paths = paths_of(rt, args[2]);
+  if (args[2].is_string() && args[2].text().find(',') != std::string::npos) {
+    rt.unsupported("sorting by several attributes");
+  }
+  const AttributePath path(rt, args[2]);
   const Value all = to_list(rt, value);
   std::vector<Keyed> items;
   for (const Value& item : all.items()) {
-    ListBuilder keys(rt);
-    for (const AttributePath& path : paths) {
-      const Value key = path.of(rt, item);
-      keys.add(exact ? key : ignore_case(rt, key));
-    }
-    items.push_back({keys.finish(), item});
+    // A list of one, as in jinja2: equal items need no order then, so that None and undefined ones can be sorted.
+    const Value key = path.of(rt, item);
+    items.push_back({rt.list({exact ? key : ignore_case(rt, key)}), item});
   }
   return sorted(rt, std::move(items), truth_or(args[0], false));
 }
@@ -313,47 +296,6 @@ Value items(Runtime& rt, const Value& value, const Arguments& arguments) {
   return walk(rt, "generator", pairs.finish());
 }
 
-Value batch(Runtime& rt, const Value& value, const Arguments& arguments) {
-  const auto args = bind(rt, arguments, "batch", {"linecount", "fill_with"}, 1);
-  const int64_t size = need_whole(rt, args[0], "the size of a batch");
-  ListBuilder rows(rt);
-  auto row = std::make_unique<ListBuilder>(rt);
-  Cursor cursor(rt, value);
-  for (Value item; cursor.next(item);) {
-    if (static_cast<int64_t>(row->items().size()) == size) {
-      rows.add(row->finish());
-      row = std::make_unique<ListBuilder>(rt);
-    }
-    row->add(std::move(item));
-  }
-  if (!row->items().empty()) {
-    const bool fills = !args[1].is_missing() && !args[1].is_none();
-    while (fills && static_cast<int64_t>(row->items().size()) < size) row->add(args[1]);
-    rows.add(row->finish());
-  }
-  return walk(rt, "generator", rows.finish());
-}
-
-Value slice(Runtime& rt, const Value& value, const Arguments& arguments) {
-  const auto args = bind(rt, arguments, "slice", {"slices", "fill_with"}, 1);
-  const int64_t slices = need_whole(rt, args[0], "the number of slices");
-  if (slices == 0) rt.error("division by zero");
-  const Value all = to_list(rt, value);
-  const auto n = static_cast<int64_t>(all.items().size());
-  const bool fills = !args[1].is_missing() && !args[1].is_none();
-  ListBuilder rows(rt);
-  int64_t begin = 0;
-  for (int64_t i = 0; i < slices; ++i) {
-    const bool longer = i < n % slices;
-    ListBuilder row(rt);
-    const int64_t end = begin + n / slices + longer;
-    for (; begin < end; ++begin) row.add(all.items()[static_cast<size_t>(begin)]);
-    if (fills && !longer) row.add(args[1]);
-    rows.add(row.finish());
-  }
-  return walk(rt, "generator", rows.finish());
-}
-
 Value fallback(Runtime& rt, const Value& value, const Arguments& arguments) {
   const auto args = bind(rt, arguments, "default", {"default_value", "boolean"}, 0);
   if (!value.is_undefined() && !(truth_or(args[1], false) && !truth(value))) return value;
@@ -367,7 +309,7 @@ Value attr(Runtime& rt, const Value& value, const Arguments& arguments) {
 
 constexpr Filter kFilters[] = {
     {"attr", attr},
-    {"batch", batch},
+    {"batch", nullptr},
     {"count", count},
     {"d", fallback},
     {"default", fallback},
@@ -388,7 +330,7 @@ constexpr Filter kFilters[] = {
     {"reverse", reverse},
     {"select", select<false, true>},
     {"selectattr", select<true, true>},
-    {"slice", slice},
+    {"slice", nullptr},
     {"sort", sort},
     {"sum", sum},
     {"unique", unique},

@@ -13,21 +13,14 @@
 namespace doppler::jinja {
 namespace {
 
-bool is_digit_of(char c, int base) {
-  const int value = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'a' && c <= 'z' ? c - 'a' + 10
-                    : c >= 'A' && c <= 'Z' ? c - 'A' + 10
-                                           : 99;
-  return value < base;
-}
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Length of digits with single underscores between them, which may also lead when `leading` says so.
-size_t digits(std::string_view s, int base, bool leading = false) {
+// Length of the digits up to `highest` that s begins with, single underscores between them included.
+size_t digits(std::string_view s, char highest = '9') {
   size_t end = 0;
   while (end < s.size()) {
-    const bool underscore = s[end] == '_' && (end > 0 || leading);
-    const size_t digit = end + underscore;
-    if (digit >= s.size() || !is_digit_of(s[digit], base)) break;
+    const size_t digit = end + (s[end] == '_' && end > 0);
+    if (digit >= s.size() || s[digit] < '0' || s[digit] > highest) break;
     end = digit + 1;
   }
   return end;
@@ -41,25 +34,25 @@ std::string without_underscores(std::string_view s) {
   return out;
 }
 
-// `s` holds digits of the base only.
-void to_integer(std::string_view s, int base, NumberLiteral& out) {
+// `s` is a sign or nothing, and digits. False where that is beyond 64 bits.
+bool to_integer(std::string_view s, int64_t& out) {
   const std::string plain = without_underscores(s);
-  out.too_large = std::from_chars(plain.data(), plain.data() + plain.size(), out.integer, base).ec != std::errc();
+  return std::from_chars(plain.data(), plain.data() + plain.size(), out).ec == std::errc();
 }
 
 // Bytes of a floating point literal, or 0: digits, then a fraction or an exponent or both.
 size_t real_length(std::string_view s) {
-  size_t end = digits(s, 10);
+  size_t end = digits(s);
   if (end == 0) return 0;
   const size_t whole = end;
   if (end < s.size() && s[end] == '.') {
-    if (const size_t fraction = digits(s.substr(end + 1), 10)) end += 1 + fraction;
+    if (const size_t fraction = digits(s.substr(end + 1))) end += 1 + fraction;
   }
   size_t exponent = end;
   if (exponent < s.size() && (s[exponent] == 'e' || s[exponent] == 'E')) {
     ++exponent;
     if (exponent < s.size() && (s[exponent] == '+' || s[exponent] == '-')) ++exponent;
-    if (const size_t n = digits(s.substr(exponent), 10)) end = exponent + n;
+    if (const size_t n = digits(s.substr(exponent))) end = exponent + n;
   }
   return end == whole ? 0 : end;
 }
@@ -84,19 +77,8 @@ NumberLiteral read_number(std::string_view s, bool may_be_real) {
     out.too_large = std::isinf(out.real);
     return out;
   }
-  if (s.size() > 1 && s[0] == '0') {
-    const char prefix = static_cast<char>(s[1] | 0x20);
-    const int base = prefix == 'b' ? 2 : prefix == 'o' ? 8 : prefix == 'x' ? 16 : 0;
-    if (base != 0) {
-      if (const size_t n = digits(s.substr(2), base, /*leading=*/true)) {
-        to_integer(s.substr(2, n), base, out);
-        out.bytes = 2 + n;
-        return out;
-      }
-    }
-  }
-  out.bytes = s[0] == '0' ? digits(s, 1) : digits(s, 10);  // zeros only, or a number that does not begin with one
-  to_integer(s.substr(0, out.bytes), 10, out);
+  out.bytes = s[0] == '0' ? digits(s, '0') : digits(s);  // zeros only, or a number that does not begin with one
+  out.too_large = !to_integer(s.substr(0, out.bytes), out.integer);
   return out;
 }
 
@@ -158,28 +140,13 @@ bool unescape(std::string_view s, std::string& out, std::string& fault) {
   return true;
 }
 
-bool parse_integer(std::string_view s, int base, int64_t& out, bool& too_large) {
-  too_large = false;
+bool parse_integer(std::string_view s, int64_t& out, bool& too_large) {
   s = text::strip(s, true, true);
-  const bool negative = !s.empty() && s[0] == '-';
-  if (!s.empty() && (s[0] == '-' || s[0] == '+')) s.remove_prefix(1);
-  bool prefixed = false;
-  if (s.size() > 2 && s[0] == '0') {
-    const char letter = static_cast<char>(s[1] | 0x20);
-    const int implied = letter == 'b' ? 2 : letter == 'o' ? 8 : letter == 'x' ? 16 : 0;
-    if (implied != 0 && (base == implied || base == 0)) {
-      base = implied;
-      prefixed = true;
-      s.remove_prefix(2);
-    }
-  }
-  if (base == 0) {
-    if (s.size() > 1 && s[0] == '0' && digits(s, 1) != s.size()) return false;  // 012 has no meaning
-    base = 10;
-  }
-  if (s.empty() || digits(s, base, prefixed) != s.size()) return false;
-  const std::string plain = (negative ? "-" : "") + without_underscores(s);
-  too_large = std::from_chars(plain.data(), plain.data() + plain.size(), out, base).ec != std::errc();
+  const bool negative = s.starts_with('-');
+  if (negative || s.starts_with('+')) s.remove_prefix(1);
+  too_large = false;
+  if (s.empty() || digits(s) != s.size()) return false;
+  too_large = !to_integer((negative ? "-" : "") + std::string(s), out);
   return true;
 }
 
@@ -196,10 +163,9 @@ bool parse_real(std::string_view s, double& out) {
     std::string plain(s);
     if (plain.starts_with('.')) plain.insert(0, "0");  // ".5" and "5." are numbers to float()
     const size_t dot = plain.find('.');
-    if (dot != std::string::npos && (dot + 1 == plain.size() || !is_digit_of(plain[dot + 1], 10)))
-      plain.insert(dot + 1, "0");
+    if (dot != std::string::npos && (dot + 1 == plain.size() || !is_digit(plain[dot + 1]))) plain.insert(dot + 1, "0");
     if (s.empty() || s == ".") return false;
-    if (real_length(plain) != plain.size() && digits(plain, 10) != plain.size()) return false;
+    if (real_length(plain) != plain.size() && digits(plain) != plain.size()) return false;
     out = to_real(plain);
   }
   if (negative) out = -out;
@@ -224,6 +190,15 @@ std::string normalize_newlines(std::string_view source) {
   }
   if (!out.empty() && out.back() == '\n') out.pop_back();  // jinja2 drops one line break at the end
   return out;
+}
+
+// 0x1F, 0o17, 0b11.
+bool has_base(std::string_view s) {
+  if (s.size() < 3 || s[0] != '0') return false;
+  const char base = static_cast<char>(s[1] | 0x20);
+  const char first = s[2] == '_' && s.size() > 3 ? s[3] : s[2];
+  return (base == 'x' && hex_digit(first) >= 0) || (base == 'o' && first >= '0' && first <= '7') ||
+         (base == 'b' && (first == '0' || first == '1'));
 }
 
 bool is_ascii_word(char c) {
@@ -383,7 +358,7 @@ class Lexer {
       }
       if (const size_t spaces = spaces_at(at_)) {
         advance(spaces);
-      } else if (c >= '0' && c <= '9') {
+      } else if (is_digit(c)) {
         number();
       } else if (c == '\'' || c == '"') {
         string(c);
@@ -417,6 +392,10 @@ class Lexer {
   }
 
   void number() {
+    if (has_base(rest())) {
+      fail_at(place_, ErrorCode::kUnsupported,
+              "a number in hexadecimal, octal or binary is not supported in templates");
+    }
     const bool after_dot = at_ > 0 && source_[at_ - 1] == '.';  // the 1 of x.1.0 is no fraction
     const NumberLiteral literal = read_number(rest(), /*may_be_real=*/!after_dot);
     if (literal.too_large) error("a number is too large: " + source_.substr(at_, literal.bytes));

@@ -53,9 +53,9 @@ NumberLiteral read_number(std::string_view s, bool may_be_real);
 // Resolves Python's escapes. False with a sentence in `fault` when one is broken.
 bool unescape(std::string_view s, std::string& out, std::string& fault);
 
-// What int("...", base) and float("...") accept, white space and underscores included. int: 2 <= base <= 36, or 0 to
-// take the base from the prefix. `too_large`: a number, but not one of 64 bits.
-bool parse_integer(std::string_view s, int base, int64_t& out, bool& too_large);
+// What int("...") and float("...") accept, white space and underscores included. `too_large`: a number, but not one of
+// 64 bits.
+bool parse_integer(std::string_view s, int64_t& out, bool& too_large);
 bool parse_real(std::string_view s, double& out);
 
 }  // namespace doppler::jinja

@@ -107,8 +107,9 @@ bool is_internal(std::string_view name) {
 bool is_unsupported(const Value& object, std::string_view name) {
   switch (object.kind()) {
     case Kind::kString:
-      return is_one_of(name, {"casefold", "encode", "expandtabs", "format_map", "isidentifier", "isnumeric",
-                              "isprintable", "istitle", "maketrans", "translate"});
+      return is_one_of(name, {"casefold", "center", "encode", "expandtabs", "format_map", "isascii", "isdecimal",
+                              "isidentifier", "isnumeric", "ljust", "rjust", "swapcase", "zfill", "isprintable",
+                              "istitle", "maketrans", "translate"});
     case Kind::kDict: return name == "fromkeys";
     case Kind::kBool:
     case Kind::kInt:

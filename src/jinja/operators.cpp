@@ -101,20 +101,10 @@ Value arithmetic(Runtime& rt, std::string_view op, const Value& a, const Value& 
 }
 
 Value round_to(Runtime& rt, const Value& number, int64_t digits) {
-  if (number.is_whole()) {
-    if (digits >= 0) return Value::integer(number.whole());
-    if (digits < -18) return Value::integer(0);
-    int64_t unit = 1;
-    for (int64_t i = 0; i < -digits; ++i) unit *= 10;
-    const int64_t rest = divide_whole(rt, number.whole(), unit, true).whole();
-    const Value below = whole(rt, "-", number.whole(), rest);
-    const bool up =
-        rest > unit / 2 || (rest == unit / 2 && divide_whole(rt, below.whole(), unit, false).whole() % 2 != 0);
-    return up ? whole(rt, "+", below.whole(), unit) : below;
-  }
+  if (digits < 0) rt.unsupported("rounding to tens or more");
+  if (number.is_whole()) return Value::integer(number.whole());
   const double value = number.number();
   if (!std::isfinite(value) || digits > 330) return number;  // more digits than any double has
-  if (digits < 0) rt.unsupported("rounding a float to tens or more");
   // printf rounds the exact decimal value half to even, as Python does.
   std::array<char, 700> buffer;
   std::snprintf(buffer.data(), buffer.size(), "%.*f", static_cast<int>(digits), value);

@@ -127,11 +127,10 @@ StmtPtr Parser::parse_statement() {
   if (tag == "macro") return parse_macro();
   if (tag == "call") return parse_call();
   if (tag == "with") return parse_with();
-  if (tag == "print") return parse_print();
   if (tag == "break" || tag == "continue") return parse_loop_control();
   if (tag == "filter") return parse_captured(StmtKind::kFilterBlock, "endfilter");
   if (tag == "generation") return parse_captured(StmtKind::kScope, "endgeneration");
-  for (const std::string_view other : {"block", "extends", "include", "import", "from", "autoescape"}) {
+  for (const std::string_view other : {"block", "extends", "include", "import", "from", "autoescape", "print"}) {
     if (tag == other) {
       place_.line = now().line;
       fail_at(place_, ErrorCode::kUnsupported, "{% " + tag + " %} is not supported in templates");
@@ -289,16 +288,6 @@ StmtPtr Parser::parse_with() {
   with->body = parse_block_body({"endwith"});
   take();
   return with;
-}
-
-StmtPtr Parser::parse_print() {
-  auto print = std::make_unique<Stmt>();
-  print->line = take().line;
-  while (now().kind != TokenKind::kBlockEnd) {
-    if (!print->parts.empty()) expect_operator(",");
-    print->parts.push_back(parse_expression());
-  }
-  return print;
 }
 
 StmtPtr Parser::parse_loop_control() {

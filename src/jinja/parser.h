@@ -31,7 +31,6 @@ class Parser {
   StmtPtr parse_macro();
   StmtPtr parse_call();
   StmtPtr parse_with();
-  StmtPtr parse_print();
   StmtPtr parse_loop_control();
   StmtPtr parse_captured(StmtKind kind, std::string_view end);
   void parse_signature(MacroDefinition& macro);

@@ -117,41 +117,6 @@ Value remove_affix(Runtime& rt, const Value& self, const Arguments& arguments) {
   return rt.string(std::string(s), self.is_markup());
 }
 
-// Where the padding goes: both sides, right, left.
-enum class Pad { kBoth, kRight, kLeft };
-
-template <Pad kWhere>
-Value pad(Runtime& rt, const Value& self, const Arguments& arguments) {
-  const auto args = bind(rt, arguments, "", {"/width", "/fillchar"}, 1);
-  if (self.is_markup() && !args[1].is_missing()) rt.unsupported("padding a string that is marked safe");
-  const int64_t width = need_whole(rt, args[0], "a width");
-  const std::string fill = args[1].is_missing() ? " " : need_text(rt, args[1], "the fill character");
-  if (text::length(fill) != 1) rt.error("the fill character must be one character");
-  const std::string& s = self.text();
-  const int64_t n = length(rt, self);
-  const int64_t padding = width > n ? width - n : 0;
-  const int64_t left = kWhere == Pad::kLeft ? padding : kWhere == Pad::kRight ? 0 : padding / 2 + (padding & width & 1);
-  TextBuilder out(rt);
-  out.repeat(fill, left);
-  out.add(s);
-  out.repeat(fill, padding - left);
-  return out.finish(self.is_markup());
-}
-
-Value zfill(Runtime& rt, const Value& self, const Arguments& arguments) {
-  const int64_t width = need_whole(rt, bind(rt, arguments, "zfill", {"/width"}, 1)[0], "a width");
-  std::string_view s = self.text();
-  const int64_t n = length(rt, self);
-  TextBuilder out(rt);
-  if (width > n && !s.empty() && (s[0] == '-' || s[0] == '+')) {
-    out.add(s[0]);
-    s.remove_prefix(1);
-  }
-  if (width > n) out.repeat("0", width - n);
-  out.add(s);
-  return out.finish(self.is_markup());
-}
-
 // All characters are of a class, and there is at least one.
 template <bool (*F)(char32_t)>
 Value all_are(Runtime& rt, const Value& self, const Arguments& arguments) {
@@ -169,12 +134,6 @@ Value is_case(Runtime& rt, const Value& self, const Arguments& arguments) {
   bind(rt, arguments, "", {}, 0);
   rt.characters(self.text().size());
   return Value::boolean(has_case(self.text(), kUpper));
-}
-
-bool is_ascii(char32_t c) { return c < 0x80; }
-
-Value isascii(Runtime& rt, const Value& self, const Arguments& arguments) {
-  return Value::boolean(self.text().empty() || truth(all_are<is_ascii>(rt, self, arguments)));
 }
 
 Value format(Runtime& rt, const Value& self, const Arguments& arguments) { return format_braces(rt, self, arguments); }
@@ -325,7 +284,6 @@ Value join(Runtime& rt, const Value& self, const Arguments& arguments) {
 
 constexpr Method kMethods[] = {
     {"capitalize", mapped<text::capitalize>},
-    {"center", pad<Pad::kBoth>},
     {"count", count},
     {"endswith", affixed<true>},
     {"find", find<false, false>},
@@ -333,14 +291,11 @@ constexpr Method kMethods[] = {
     {"index", find<false, true>},
     {"isalnum", all_are<text::is_alphanumeric>},
     {"isalpha", all_are<text::is_letter>},
-    {"isascii", isascii},
-    {"isdecimal", all_are<text::is_decimal>},
     {"isdigit", all_are<text::is_digit>},
     {"islower", is_case<false>},
     {"isspace", all_are<text::is_space>},
     {"isupper", is_case<true>},
     {"join", join},
-    {"ljust", pad<Pad::kRight>},
     {"lower", mapped<text::lower>},
     {"lstrip", strip<true, false>},
     {"partition", partition<false>},
@@ -349,7 +304,6 @@ constexpr Method kMethods[] = {
     {"replace", replace},
     {"rfind", find<true, false>},
     {"rindex", find<true, true>},
-    {"rjust", pad<Pad::kLeft>},
     {"rpartition", partition<true>},
     {"rsplit", split<true>},
     {"rstrip", strip<false, true>},
@@ -357,10 +311,8 @@ constexpr Method kMethods[] = {
     {"splitlines", splitlines},
     {"startswith", affixed<false>},
     {"strip", strip<true, true>},
-    {"swapcase", mapped<text::swapcase>},
     {"title", mapped<text::title>},
     {"upper", mapped<text::upper>},
-    {"zfill", zfill},
 };
 
 }  // namespace

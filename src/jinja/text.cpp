@@ -340,19 +340,4 @@ std::string capitalize(std::string_view s) {
   return out;
 }
 
-std::string swapcase(std::string_view s) {
-  std::string out;
-  Lowering lowering(s);
-  for (size_t at = 0; at < s.size();) {
-    const char32_t c = decode(s, at);
-    if (is_upper(c)) {
-      lowering.append_to(out, c, at);
-      continue;
-    }
-    is_lower(c) ? append_upper(out, c) : append_utf8(out, c);
-    lowering.see(c);
-  }
-  return out;
-}
-
 }  // namespace doppler::jinja::text

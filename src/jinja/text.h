@@ -38,7 +38,6 @@ std::string upper(std::string_view s);
 std::string lower(std::string_view s);
 std::string title(std::string_view s);       // str.title()
 std::string capitalize(std::string_view s);  // str.capitalize()
-std::string swapcase(std::string_view s);
 
 // Without leading (left) and trailing (right) white space, or characters out of `chars`.
 std::string_view strip(std::string_view s, bool left, bool right);

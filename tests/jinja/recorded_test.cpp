@@ -10,24 +10,31 @@
 namespace doppler {
 namespace {
 
+jinja::RenderOptions fixed_clock() {
+  jinja::RenderOptions options;
+  options.clock = [](const std::string& format) { return "<" + format + ">"; };
+  return options;
+}
+
+Json read_cases(const std::string& name) {
+  const std::filesystem::path path = std::filesystem::path(DOPPLER_TEST_DATA) / "templates" / (name + ".json");
+  Json file = parse_json(read_text_file(path), path.string());
+  require_object(file, "variables", path.string());
+  EXPECT_FALSE(require_array(file, "cases", path.string()).empty());
+  return file;
+}
+
 class Recorded : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Recorded, RendersWhatJinja2Renders) {
-  const std::filesystem::path path =
-      std::filesystem::path(DOPPLER_TEST_DATA) / "templates" / (std::string(GetParam()) + ".json");
-  const Json file = parse_json(read_text_file(path), path.string());
-  const Json& variables = require_object(file, "variables", path.string());
-  const Json& cases = require_array(file, "cases", path.string());
-  ASSERT_FALSE(cases.empty());
-  jinja::RenderOptions options;
-  options.clock = [](const std::string& format) { return "<" + format + ">"; };
-  for (const Json& each : cases) {
-    const std::string source = require_string(each, "template", path.string());
+  const Json file = read_cases(GetParam());
+  for (const Json& each : file["cases"]) {
+    const std::string source = require_string(each, "template", GetParam());
     SCOPED_TRACE(source);
     std::string text;
     Error error;
     try {
-      text = testing::render(source, variables, options);
+      text = testing::render(source, file["variables"], fixed_clock());
     } catch (const Failure& failure) {
       error = failure.error;
     }
@@ -51,6 +58,19 @@ INSTANTIATE_TEST_SUITE_P(Jinja, Recorded,
                          ::testing::Values("expressions", "statements", "whitespace", "syntax", "chat",
                                            "random_expressions", "random_scopes"),
                          [](const auto& each) { return std::string(each.param); });
+
+// What jinja2 renders and we have left out: it fails and says what it was that we do not have.
+TEST(JinjaRefused, IsRefusedByNameAndPlace) {
+  const Json file = read_cases("refused");
+  for (const Json& each : file["cases"]) {
+    const std::string source = require_string(each, "template", "refused");
+    SCOPED_TRACE(source);
+    const Error error = testing::failure_of(source, file["variables"], fixed_clock());
+    EXPECT_EQ(error.code, ErrorCode::kUnsupported) << error.message();
+    EXPECT_EQ(error.what, require_string(each, "refused", "refused") + " is not supported in templates");
+    EXPECT_NE(error.where.find("test, line "), std::string::npos) << error.message();
+  }
+}
 
 }  // namespace
 }  // namespace doppler

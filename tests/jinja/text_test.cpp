@@ -28,7 +28,6 @@ TEST(JinjaText, CaseFollowsUnicodesFullMappings) {
   EXPECT_EQ(text::lower("ΌΔΟΣ ΣΑΣ. İ"), "όδος σας. i\u0307");
   EXPECT_EQ(text::title("ǆungla they're x1y ßa"), "ǅungla They'Re X1Y Ssa");
   EXPECT_EQ(text::capitalize("éCOLE DES"), "École des");
-  EXPECT_EQ(text::swapcase("aBß"), "AbSS");
 }
 
 TEST(JinjaText, StripsWhiteSpaceOrASetOfCharacters) {
@@ -89,27 +88,24 @@ TEST(JinjaLiterals, APrintedFloatReadsBackTheSame) {
 }
 
 TEST(JinjaLiterals, IntegersAreReadAsPythonReadsThem) {
-  const auto read = [](std::string_view s, int base) -> std::string {
+  const auto read = [](std::string_view s) -> std::string {
     int64_t out = 0;
     bool too_large = false;
-    if (!parse_integer(s, base, out, too_large)) return "no";
+    if (!parse_integer(s, out, too_large)) return "no";
     return too_large ? "too large" : std::to_string(out);
   };
-  EXPECT_EQ(read(" -42\n", 10), "-42");
-  EXPECT_EQ(read("1_000", 10), "1000");
-  EXPECT_EQ(read("1__0", 10), "no");
-  EXPECT_EQ(read("_1", 10), "no");
-  EXPECT_EQ(read("", 10), "no");
-  EXPECT_EQ(read("-", 10), "no");
-  EXPECT_EQ(read("0x1F", 16), "31");
-  EXPECT_EQ(read("0x_1F", 0), "31");
-  EXPECT_EQ(read("0x1F", 10), "no");
-  EXPECT_EQ(read("012", 0), "no");
-  EXPECT_EQ(read("000", 0), "0");
-  EXPECT_EQ(read("zz", 36), "1295");
-  EXPECT_EQ(read("9223372036854775807", 10), "9223372036854775807");
-  EXPECT_EQ(read("-9223372036854775808", 10), "-9223372036854775808");
-  EXPECT_EQ(read("9223372036854775808", 10), "too large");
+  EXPECT_EQ(read(" -42\n"), "-42");
+  EXPECT_EQ(read("1_000"), "1000");
+  EXPECT_EQ(read("1__0"), "no");
+  EXPECT_EQ(read("_1"), "no");
+  EXPECT_EQ(read(""), "no");
+  EXPECT_EQ(read("-"), "no");
+  EXPECT_EQ(read("0x1F"), "no");
+  EXPECT_EQ(read("012"), "12");
+  EXPECT_EQ(read("000"), "0");
+  EXPECT_EQ(read("9223372036854775807"), "9223372036854775807");
+  EXPECT_EQ(read("-9223372036854775808"), "-9223372036854775808");
+  EXPECT_EQ(read("9223372036854775808"), "too large");
 }
 
 }  // namespace
