@@ -32,7 +32,7 @@ bool is_iterable(const Value& value) {
 }
 
 Cursor::Cursor(Runtime& rt, Value source) : rt_(&rt), source_(std::move(source)) {
-  if (!is_iterable(source_)) rt.error(a_type(source_) + " cannot be iterated over");
+  if (!is_iterable(source_)) rt.error(described_type(source_) + " cannot be iterated over");
   if (source_.is(Kind::kLoop)) rt.unsupported("iterating over 'loop'");
 }
 
@@ -67,7 +67,7 @@ bool Cursor::next(Value& out) {
       return true;
     }
     case Kind::kIterator: {
-      const Runtime::Nest nest(*rt_);  // iterators may be stacked on iterators
+      const Runtime::DepthGuard guard(*rt_);  // iterators may be stacked on iterators
       IteratorObject& iterator = source_.as<IteratorObject>();
       if (iterator.running) rt_->error("an iterator is used while it is being advanced");
       iterator.running = true;
@@ -114,9 +114,9 @@ std::optional<int64_t> try_length(const Value& value) {
 }
 
 int64_t length(Runtime& rt, const Value& value) {
-  if (value.is_string() && value.as<StringObject>().length < 0) rt.characters(value.text().size());
+  if (value.is_string() && value.as<StringObject>().length < 0) rt.count_characters(value.text().size());
   const std::optional<int64_t> n = try_length(value);
-  if (!n) rt.error(a_type(value) + " has no length");
+  if (!n) rt.error(described_type(value) + " has no length");
   return *n;
 }
 
@@ -150,7 +150,7 @@ std::string object_name(const Value& value) {
 // Byte offset of character `at` of a string of n characters.
 size_t byte_of(Runtime& rt, const std::string& s, int64_t n, int64_t at) {
   if (static_cast<int64_t>(s.size()) == n) return static_cast<size_t>(at);  // all ASCII
-  rt.characters(static_cast<uint64_t>(at));
+  rt.count_characters(static_cast<uint64_t>(at));
   return text::offset(s, at);
 }
 
@@ -161,10 +161,10 @@ std::optional<Value> python_item(Runtime& rt, const Value& object, const Value& 
     const Value* value = lookup(rt, object.as<DictObject>(), key);
     return value ? std::optional<Value>(*value) : std::nullopt;
   }
-  if (!key.is_whole() || object.is(Kind::kView)) return std::nullopt;
+  if (!key.is_integer() || object.is(Kind::kView)) return std::nullopt;
   if (!object.is_string() && !object.is_sequence() && !object.is(Kind::kRange)) return std::nullopt;
   const int64_t n = length(rt, object);
-  int64_t at = key.whole();
+  int64_t at = key.as_integer();
   if (at < 0) at += n;
   if (at < 0 || at >= n) return std::nullopt;
   if (object.is_sequence()) return object.items()[static_cast<size_t>(at)];
@@ -185,7 +185,7 @@ Value no_attribute(Runtime& rt, const Value& object, std::string_view name) {
 }  // namespace
 
 Value get_attribute(Runtime& rt, const Value& object, std::string_view name) {
-  if (object.is_undefined()) rt.use_of(object);
+  if (object.is_undefined()) rt.fail_undefined(object);
   if (std::optional<Value> attribute = python_attribute(rt, object, name)) return *attribute;
   if (object.is(Kind::kDict)) {
     if (const Value* value = lookup(rt, object.as<DictObject>(), name)) return *value;
@@ -194,28 +194,28 @@ Value get_attribute(Runtime& rt, const Value& object, std::string_view name) {
 }
 
 Value get_only_attribute(Runtime& rt, const Value& object, std::string_view name) {
-  if (object.is_undefined()) rt.use_of(object);
+  if (object.is_undefined()) rt.fail_undefined(object);
   if (std::optional<Value> attribute = python_attribute(rt, object, name)) return *attribute;
   return no_attribute(rt, object, name);
 }
 
 Value get_item(Runtime& rt, const Value& object, const Value& key) {
-  if (object.is_undefined()) rt.use_of(object);
+  if (object.is_undefined()) rt.fail_undefined(object);
   if (std::optional<Value> item = python_item(rt, object, key)) return *item;
   if (key.is_string()) {
     if (std::optional<Value> attribute = python_attribute(rt, object, key.text())) return *attribute;
     return no_attribute(rt, object, key.text());
   }
   return rt.undefined(object_name(object) + " has no element " +
-                      (key.is_whole() ? std::to_string(key.whole()) : "of type " + std::string(type_name(key))));
+                      (key.is_integer() ? std::to_string(key.as_integer()) : "of type " + std::string(type_name(key))));
 }
 
 SliceBounds slice_bounds(Runtime& rt, int64_t length, const Value& start, const Value& stop, const Value& step) {
   const auto number = [&](const Value& value, int64_t otherwise) {
     if (value.is_undefined()) rt.error("a slice needs whole numbers", "", "an undefined value");
     if (value.is_missing() || value.is_none()) return otherwise;
-    if (!value.is_whole()) rt.error("a slice needs whole numbers", "", std::string(type_name(value)));
-    return value.whole();
+    if (!value.is_integer()) rt.error("a slice needs whole numbers", "", std::string(type_name(value)));
+    return value.as_integer();
   };
   SliceBounds bounds;
   bounds.step = number(step, 1);
@@ -237,9 +237,9 @@ SliceBounds slice_bounds(Runtime& rt, int64_t length, const Value& start, const 
 }
 
 Value get_slice(Runtime& rt, const Value& object, const Value& start, const Value& stop, const Value& step) {
-  if (object.is_undefined()) rt.use_of(object);
+  if (object.is_undefined()) rt.fail_undefined(object);
   if (!object.is_string() && !object.is_sequence() && !object.is(Kind::kRange)) {
-    rt.error(a_type(object) + " cannot be sliced");
+    rt.error(described_type(object) + " cannot be sliced");
   }
   const int64_t n = length(rt, object);
   const SliceBounds bounds = slice_bounds(rt, n, start, stop, step);
@@ -269,7 +269,7 @@ Value get_slice(Runtime& rt, const Value& object, const Value& start, const Valu
     const size_t begin = byte_of(rt, s, n, bounds.start), end = byte_of(rt, s, n, bounds.start + bounds.count);
     return rt.string(s.substr(begin, end - begin), object.is_markup());
   }
-  rt.characters(s.size());
+  rt.count_characters(s.size());
   std::vector<uint32_t> offsets;  // of every character
   const uint64_t needed = s.size() * sizeof(uint32_t);
   rt.heap.charge(needed);

@@ -16,8 +16,8 @@ using ExprPtr = std::unique_ptr<Expr>;
 using StmtPtr = std::unique_ptr<Stmt>;
 using Body = std::vector<StmtPtr>;
 
-// A variable: `hops` frames outwards, then slot `slot`.
-struct Slot {
+// Where a name finds its variable: `hops` frames outwards, there at index `slot`.
+struct VariableRef {
   int hops = 0;
   int slot = -1;
 };
@@ -33,7 +33,7 @@ struct Frame {
   struct Variable {
     std::string name;
     From from = From::kNothing;
-    Slot outer;
+    VariableRef outer;
   };
   std::vector<Variable> variables;
 };
@@ -44,8 +44,8 @@ enum class ExprKind : uint8_t {
   kInt,              // integer
   kFloat,            // real
   kString,           // text
-  kName,             // text, slot
-  kAttributeTarget,  // text '.' attribute on the left of an assignment; slot is that of `text`
+  kName,             // text, variable
+  kAttributeTarget,  // text '.' attribute on the left of an assignment; variable is that of `text`
   kTuple,            // parts
   kList,             // parts
   kDict,             // parts: key, value, key, value, ...
@@ -83,8 +83,18 @@ struct Expr {
   std::vector<ExprPtr> parts;
   std::vector<std::string> operators;
   CallArguments call;
-  Slot slot;
+  VariableRef variable;
 };
+
+// Calls visit with every expression right below; null where an optional one is left out.
+template <class Node, class Visit>
+void each_child(Node& expr, Visit visit) {
+  for (auto& part : expr.parts) visit(part.get());
+  for (auto& argument : expr.call.positional) visit(argument.get());
+  for (auto& [name, argument] : expr.call.named) visit(argument.get());
+  visit(expr.call.list.get());
+  visit(expr.call.dict.get());
+}
 
 enum class StmtKind : uint8_t {
   kOutput,       // parts
@@ -92,7 +102,7 @@ enum class StmtKind : uint8_t {
   kIf,           // branches, otherwise
   kSet,          // target, value
   kSetBlock,     // target, value (a filter or null); frame; body
-  kMacro,        // macro; slot of its name
+  kMacro,        // macro; variable of its name
   kCall,         // {% call %}: macro is the block, value the call
   kFilterBlock,  // value (a filter chain that ends in null); frame; body
   kWith,         // targets and parts; frame; body
@@ -127,7 +137,7 @@ struct Stmt {
   Body body, otherwise;
   std::vector<Branch> branches;
   std::unique_ptr<MacroDefinition> macro;
-  Slot slot;
+  VariableRef variable;
   Frame frame, test_frame, else_frame;
   int loop_slot = -1;  // of `loop` in the frame of a for body
 };

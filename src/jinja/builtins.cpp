@@ -24,8 +24,8 @@ bool defined(const Value& v) { return !v.is_undefined(); }
 bool undefined(const Value& v) { return v.is_undefined(); }
 bool none(const Value& v) { return v.is_none(); }
 bool boolean(const Value& v) { return v.is(Kind::kBool); }
-bool is_true(const Value& v) { return v.is(Kind::kBool) && v.whole() != 0; }
-bool is_false(const Value& v) { return v.is(Kind::kBool) && v.whole() == 0; }
+bool is_true(const Value& v) { return v.is(Kind::kBool) && v.as_integer() != 0; }
+bool is_false(const Value& v) { return v.is(Kind::kBool) && v.as_integer() == 0; }
 bool integer(const Value& v) { return v.is(Kind::kInt); }
 bool real(const Value& v) { return v.is(Kind::kFloat); }
 bool number(const Value& v) { return v.is_number(); }
@@ -59,7 +59,7 @@ template <bool kUpper>
 bool in_case(Runtime& rt, const Value& value, const Arguments& arguments) {
   bind(rt, arguments, "", {}, 0);
   const std::string text = to_text(rt, value);
-  rt.characters(text.size());
+  rt.count_characters(text.size());
   return has_case(text, kUpper);
 }
 
@@ -67,7 +67,7 @@ bool same(Runtime& rt, const Value& value, const Arguments& arguments) {
   const Value other = bind(rt, arguments, "sameas", {"other"}, 1)[0];
   if (value.kind() != other.kind()) return false;
   if (value.is_none()) return true;
-  if (value.is(Kind::kBool)) return value.whole() == other.whole();
+  if (value.is(Kind::kBool)) return value.as_integer() == other.as_integer();
   if (value.is_number()) rt.unsupported("'sameas' between numbers");
   if (value.is_string() && !value.same_object(other)) rt.unsupported("'sameas' between strings");
   return value.same_object(other);
@@ -152,9 +152,9 @@ namespace {
 Value range(Runtime& rt, const Value&, const Arguments& arguments) {
   const auto args = bind(rt, arguments, "range", {"/start", "/stop", "/step"}, 1);
   const bool one = args[1].is_missing();
-  const int64_t first = need_whole(rt, args[0], "an end of range()");
-  const int64_t start = one ? 0 : first, stop = one ? first : need_whole(rt, args[1], "an end of range()");
-  const int64_t step = args[2].is_missing() ? 1 : need_whole(rt, args[2], "the step of range()");
+  const int64_t first = need_integer(rt, args[0], "an end of range()");
+  const int64_t start = one ? 0 : first, stop = one ? first : need_integer(rt, args[1], "an end of range()");
+  const int64_t step = args[2].is_missing() ? 1 : need_integer(rt, args[2], "the step of range()");
   if (step == 0) rt.error("the step of range() cannot be zero");
   // In unsigned numbers, where the distance between any two 64-bit numbers fits.
   const uint64_t up = static_cast<uint64_t>(stop) - static_cast<uint64_t>(start);
@@ -186,11 +186,11 @@ std::vector<std::pair<Value, Value>> collect(Runtime& rt, std::string_view funct
       for (Value item; cursor.next(item);) {
         const Value pair = to_list(rt, item);
         if (pair.items().size() != 2) rt.error(std::string(function) + "() needs pairs of a key and a value");
-        put(rt, items, pair.items()[0], pair.items()[1]);
+        insert_or_assign(rt, items, pair.items()[0], pair.items()[1]);
       }
     }
   }
-  for (const auto& [name, value] : arguments.named) put(rt, items, rt.string(name), value);
+  for (const auto& [name, value] : arguments.named) insert_or_assign(rt, items, rt.string(name), value);
   return items;
 }
 
@@ -204,7 +204,7 @@ Value make_namespace(Runtime& rt, const Value&, const Arguments& arguments) {
   NamespaceObject* space = rt.heap.make<NamespaceObject>(bytes);
   Value result(Kind::kNamespace, space);
   for (const auto& [key, value] : items) {
-    if (!key.is_string()) rt.unsupported("a namespace with " + a_type(key) + " as a name");
+    if (!key.is_string()) rt.unsupported("a namespace with " + described_type(key) + " as a name");
     space->attributes.emplace_back(key.text(), value);
   }
   return result;
@@ -214,13 +214,13 @@ Value raise_exception(Runtime& rt, const Value&, const Arguments& arguments) {
   const Value message = bind(rt, arguments, "raise_exception", {"message"}, 1)[0];
   fail({.code = ErrorCode::kUsage,
         .what = to_text(rt, message),
-        .where = rt.place.text(),
+        .where = rt.location.text(),
         .todo = "The model's chat template refuses this conversation"});
 }
 
 Value strftime_now(Runtime& rt, const Value&, const Arguments& arguments) {
   const Value format = bind(rt, arguments, "strftime_now", {"format"}, 1)[0];
-  const std::string& text = need_text(rt, format, "the format of strftime_now()");
+  const std::string& text = need_string(rt, format, "the format of strftime_now()");
   return rt.string(rt.clock ? rt.clock(text) : local_time(text));
 }
 

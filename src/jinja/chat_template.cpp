@@ -40,7 +40,7 @@ void collect_tokens(const Json& config, Json& out) {
 }  // namespace
 
 struct ChatTemplate::Sources {
-  std::optional<std::string> usual, with_tools;
+  std::optional<std::string> default_template, tool_use_template;
 
   static Sources read(const Json& value, const std::string& where);
 };
@@ -49,7 +49,7 @@ struct ChatTemplate::Sources {
 ChatTemplate::Sources ChatTemplate::Sources::read(const Json& value, const std::string& where) {
   Sources sources;
   if (value.is_string()) {
-    sources.usual = value.get<std::string>();
+    sources.default_template = value.get<std::string>();
     return sources;
   }
   if (!value.is_array()) {
@@ -61,10 +61,10 @@ ChatTemplate::Sources ChatTemplate::Sources::read(const Json& value, const std::
   }
   for (const Json& entry : value) {
     const std::string name = require_string(entry, "name", where);
-    if (name == "default") sources.usual = require_string(entry, "template", where);
-    if (name == "tool_use") sources.with_tools = require_string(entry, "template", where);
+    if (name == "default") sources.default_template = require_string(entry, "template", where);
+    if (name == "tool_use") sources.tool_use_template = require_string(entry, "template", where);
   }
-  if (!sources.usual && !sources.with_tools) {
+  if (!sources.default_template && !sources.tool_use_template) {
     fail({.code = ErrorCode::kUnsupported,
           .what = "none of the chat templates is one we know by name",
           .where = where,
@@ -74,9 +74,9 @@ ChatTemplate::Sources ChatTemplate::Sources::read(const Json& value, const std::
 }
 
 void ChatTemplate::parse(const Sources& sources, const std::string& name) {
-  if (sources.usual) usual_ = jinja::Template::parse(*sources.usual, name);
-  if (sources.with_tools) with_tools_ = jinja::Template::parse(*sources.with_tools, name + " for tools");
-  if (!usual_) usual_ = with_tools_;
+  if (sources.default_template) default_ = jinja::Template::parse(*sources.default_template, name);
+  if (sources.tool_use_template) tool_use_ = jinja::Template::parse(*sources.tool_use_template, name + " for tools");
+  if (!default_) default_ = tool_use_;
 }
 
 ChatTemplate ChatTemplate::from_config(const Json& tokenizer_config, const std::string& where) {
@@ -101,7 +101,7 @@ ChatTemplate ChatTemplate::load(const fs::path& folder) {
   Sources sources;
   fs::path from = folder / "chat_template.jinja";
   if (file_exists(from)) {
-    sources.usual = read_text_file(from);
+    sources.default_template = read_text_file(from);
   } else if (const Json* value = config ? find(*config, "chat_template") : nullptr) {
     from = config_path;
     sources = Sources::read(*value, from.string() + ": chat_template");
@@ -129,13 +129,13 @@ ChatTemplate ChatTemplate::from_source(std::string source, Json special_tokens) 
           .got = brief(special_tokens)});
   }
   collect_tokens(special_tokens, result.special_tokens_);
-  result.usual_ = jinja::Template::parse(source, "chat template");
+  result.default_ = jinja::Template::parse(source, "chat template");
   return result;
 }
 
 std::string ChatTemplate::render(const Json& messages, const Json& tools, bool add_generation_prompt,
                                  const Json& extra_variables) const {
-  if (!usual_) {
+  if (!default_) {
     fail({.code = ErrorCode::kUnsupported,
           .what = "the model has no chat template",
           .where = where_,
@@ -170,8 +170,8 @@ std::string ChatTemplate::render(const Json& messages, const Json& tools, bool a
   }
   jinja::RenderOptions options;
   options.clock = clock_;
-  const bool use_tools = with_tools_ && !tools.is_null();
-  return (use_tools ? *with_tools_ : *usual_).render(variables, options);
+  const bool use_tools = tool_use_ && !tools.is_null();
+  return (use_tools ? *tool_use_ : *default_).render(variables, options);
 }
 
 }  // namespace doppler

@@ -23,7 +23,7 @@ class ChatTemplate {
   // `special_tokens`: {"bos_token": "<s>", ...}; the template sees each as a variable.
   static ChatTemplate from_source(std::string source, Json special_tokens);
 
-  bool present() const { return usual_.has_value(); }
+  bool present() const { return default_.has_value(); }
 
   // `messages` is an array of {"role": ..., "content": ...}; `tools` an array of JSON schemas or null. Members of
   // `extra_variables` are passed on: documents, enable_thinking, reasoning_effort, ... Fails with the template's own
@@ -40,7 +40,7 @@ class ChatTemplate {
   struct Sources;
   void parse(const Sources& sources, const std::string& name);
 
-  std::optional<jinja::Template> usual_, with_tools_;
+  std::optional<jinja::Template> default_, tool_use_;
   Json special_tokens_ = Json::object();
   jinja::Clock clock_;
   std::string where_;  // the folder, for messages

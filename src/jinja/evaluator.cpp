@@ -5,14 +5,14 @@
 
 namespace doppler::jinja {
 
-void Evaluator::at(const Expr& expr, std::string_view construct, std::string_view name) {
-  rt_.place.line = expr.line;
-  rt_.place.construct = construct;
-  rt_.place.name = name;
+void Evaluator::locate(const Expr& expr, std::string_view construct, std::string_view name) {
+  rt_.location.line = expr.line;
+  rt_.location.construct = construct;
+  rt_.location.name = name;
 }
 
 Value Evaluator::evaluate(const Expr& expr, const Value& scope) {
-  const Runtime::Nest nest(rt_);
+  const Runtime::DepthGuard guard(rt_);
   rt_.step();
   switch (expr.kind) {
     case ExprKind::kNone: return Value::none();
@@ -25,13 +25,13 @@ Value Evaluator::evaluate(const Expr& expr, const Value& scope) {
     case ExprKind::kTuple: return evaluate_sequence(expr, scope, Kind::kTuple);
     case ExprKind::kList: return evaluate_sequence(expr, scope, Kind::kList);
     case ExprKind::kDict: return evaluate_dict(expr, scope);
-    case ExprKind::kNot: return Value::boolean(!truth(evaluate(*expr.parts[0], scope)));
+    case ExprKind::kNot: return Value::boolean(!is_truthy(evaluate(*expr.parts[0], scope)));
     case ExprKind::kNegate:
     case ExprKind::kPlus: return evaluate_unary(expr, scope);
     case ExprKind::kAnd:
     case ExprKind::kOr: {
       Value left = evaluate(*expr.parts[0], scope);
-      return truth(left) == (expr.kind == ExprKind::kOr) ? left : evaluate(*expr.parts[1], scope);
+      return is_truthy(left) == (expr.kind == ExprKind::kOr) ? left : evaluate(*expr.parts[1], scope);
     }
     case ExprKind::kBinary: return evaluate_binary(expr, scope);
     case ExprKind::kConcat: return evaluate_concat(expr, scope);
@@ -48,7 +48,7 @@ Value Evaluator::evaluate(const Expr& expr, const Value& scope) {
 }
 
 Value Evaluator::evaluate_name(const Expr& expr, const Value& scope) {
-  const Value& value = variable(scope, expr.slot);
+  const Value& value = variable(scope, expr.variable);
   return value.is_missing() ? rt_.undefined("'" + expr.text + "' is undefined") : value;
 }
 
@@ -63,8 +63,8 @@ Value Evaluator::evaluate_dict(const Expr& expr, const Value& scope) {
   for (size_t i = 0; i + 1 < expr.parts.size(); i += 2) {
     Value key = evaluate(*expr.parts[i], scope);
     Value value = evaluate(*expr.parts[i + 1], scope);
-    at(expr, "{...}");
-    put(rt_, items, std::move(key), std::move(value));
+    locate(expr, "{...}");
+    insert_or_assign(rt_, items, std::move(key), std::move(value));
   }
   return rt_.dict(std::move(items));
 }
@@ -73,7 +73,7 @@ Value Evaluator::evaluate_concat(const Expr& expr, const Value& scope) {
   TextBuilder out(rt_);
   for (const ExprPtr& part : expr.parts) {
     const Value value = evaluate(*part, scope);
-    at(expr, "operator", "~");
+    locate(expr, "operator", "~");
     print(rt_, value, out);
   }
   return out.finish();
@@ -83,7 +83,7 @@ Value Evaluator::evaluate_compare(const Expr& expr, const Value& scope) {
   Value left = evaluate(*expr.parts[0], scope);
   for (size_t i = 0; i < expr.operators.size(); ++i) {
     Value right = evaluate(*expr.parts[i + 1], scope);
-    at(expr, "operator", expr.operators[i]);
+    locate(expr, "operator", expr.operators[i]);
     if (!compare(rt_, expr.operators[i], left, right)) return Value::boolean(false);
     left = std::move(right);
   }
@@ -93,18 +93,18 @@ Value Evaluator::evaluate_compare(const Expr& expr, const Value& scope) {
 Value Evaluator::evaluate_binary(const Expr& expr, const Value& scope) {
   const Value left = evaluate(*expr.parts[0], scope);
   const Value right = evaluate(*expr.parts[1], scope);
-  at(expr, "operator", expr.text);
+  locate(expr, "operator", expr.text);
   return binary(rt_, expr.text, left, right);
 }
 
 Value Evaluator::evaluate_unary(const Expr& expr, const Value& scope) {
   const Value value = evaluate(*expr.parts[0], scope);
-  at(expr, "operator", expr.kind == ExprKind::kPlus ? "+" : "-");
+  locate(expr, "operator", expr.kind == ExprKind::kPlus ? "+" : "-");
   return expr.kind == ExprKind::kPlus ? plus(rt_, value) : negate(rt_, value);
 }
 
 Value Evaluator::evaluate_condition(const Expr& expr, const Value& scope) {
-  if (truth(evaluate(*expr.parts[0], scope))) return evaluate(*expr.parts[1], scope);
+  if (is_truthy(evaluate(*expr.parts[0], scope))) return evaluate(*expr.parts[1], scope);
   if (expr.parts[2]) return evaluate(*expr.parts[2], scope);
   return rt_.undefined("the condition on line " + std::to_string(expr.line) + " is false and has no 'else'");
 }
@@ -112,11 +112,11 @@ Value Evaluator::evaluate_condition(const Expr& expr, const Value& scope) {
 Value Evaluator::evaluate_access(const Expr& expr, const Value& scope) {
   const Value object = evaluate(*expr.parts[0], scope);
   if (expr.kind == ExprKind::kAttribute) {
-    at(expr, "attribute", expr.text);
+    locate(expr, "attribute", expr.text);
     return get_attribute(rt_, object, expr.text);
   }
   const Value key = evaluate(*expr.parts[1], scope);
-  at(expr, "[...]");
+  locate(expr, "[...]");
   return get_item(rt_, object, key);
 }
 
@@ -125,7 +125,7 @@ Value Evaluator::evaluate_slice(const Expr& expr, const Value& scope) {
   for (size_t i = 0; i < 4; ++i) {
     if (expr.parts[i]) parts[i] = evaluate(*expr.parts[i], scope);
   }
-  at(expr, "[...:...]");
+  locate(expr, "[...:...]");
   return get_slice(rt_, parts[0], parts[1], parts[2], parts[3]);
 }
 
@@ -138,7 +138,7 @@ void Evaluator::evaluate_arguments(const CallArguments& call, const Value& scope
   }
   if (!call.dict) return;
   const Value dict = evaluate(*call.dict, scope);
-  if (dict.is_undefined()) rt_.use_of(dict);
+  if (dict.is_undefined()) rt_.fail_undefined(dict);
   if (!dict.is(Kind::kDict)) rt_.error("what follows '**' in a call must be a dict", "", std::string(type_name(dict)));
   if (dict.as<DictObject>().items.size() > kMaxNamedArguments) rt_.error("a call has too many named arguments");
   for (const auto& [key, value] : dict.as<DictObject>().items) {
@@ -156,7 +156,7 @@ Value Evaluator::evaluate_call(const Expr& expr, const Value& scope, const Value
   Arguments arguments;
   evaluate_arguments(expr.call, scope, arguments);
   if (!caller.is_missing()) arguments.named.emplace_back("caller", caller);
-  at(expr, "call of", callee.text);
+  locate(expr, "call of", callee.text);
   return call(function, arguments);
 }
 
@@ -164,7 +164,7 @@ Value Evaluator::evaluate_filter(const Expr& expr, const Value& scope) {
   const Value value = expr.parts[0] ? evaluate(*expr.parts[0], scope) : captured_;
   Arguments arguments;
   evaluate_arguments(expr.call, scope, arguments);
-  at(expr, "filter", expr.text);
+  locate(expr, "filter", expr.text);
   return call_filter(rt_, expr.text, value, arguments);
 }
 
@@ -172,12 +172,12 @@ Value Evaluator::evaluate_test(const Expr& expr, const Value& scope) {
   const Value value = evaluate(*expr.parts[0], scope);
   Arguments arguments;
   evaluate_arguments(expr.call, scope, arguments);
-  at(expr, "test", expr.text);
+  locate(expr, "test", expr.text);
   return Value::boolean(call_test(rt_, expr.text, value, arguments));
 }
 
 Value Evaluator::call(const Value& function, Arguments& arguments) {
-  const Runtime::Nest nest(rt_);  // a call takes more of the stack than other expressions
+  const Runtime::DepthGuard guard(rt_);  // a call takes more of the stack than other expressions
   switch (function.kind()) {
     case Kind::kFunction: {
       const FunctionObject& f = function.as<FunctionObject>();
@@ -185,8 +185,8 @@ Value Evaluator::call(const Value& function, Arguments& arguments) {
     }
     case Kind::kMacro: return call_macro(function, arguments);
     case Kind::kLoop: return call_loop(function, arguments);
-    case Kind::kUndefined: rt_.use_of(function);
-    default: rt_.error(a_type(function) + " cannot be called");
+    case Kind::kUndefined: rt_.fail_undefined(function);
+    default: rt_.error(described_type(function) + " cannot be called");
   }
 }
 
@@ -230,7 +230,7 @@ Value Evaluator::call_macro(const Value& function, Arguments& arguments) {
     rt_.error(shown + " has too many arguments", "at most " + std::to_string(count),
               std::to_string(arguments.positional.size()));
   }
-  enter(macro.frame, scope);
+  initialize(macro.frame, scope);
   for (size_t i = 0; i < count; ++i) {
     const auto slot = static_cast<size_t>(macro.parameter_slots[i]);
     if (!slots[slot].is_missing()) continue;

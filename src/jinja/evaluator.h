@@ -52,7 +52,7 @@ class Evaluator {
  public:
   using Context = std::vector<std::pair<std::string, Value>>;
   Evaluator(const Program& program, Runtime& rt, Context context)
-      : program_(program), rt_(rt), context_(std::move(context)), root_(rt) {}
+      : program_(program), rt_(rt), context_(std::move(context)), output_(rt) {}
 
   std::string render();
 
@@ -72,19 +72,19 @@ class Evaluator {
   Flow run_filter_block(const Stmt& statement, const Value& scope, TextBuilder& out);
   Flow run_with(const Stmt& statement, const Value& scope, TextBuilder& out);
   Flow run_scope(const Stmt& statement, const Value& scope, TextBuilder& out);
-  Value filtered(const Stmt& loop, const Value& scope, const Value& iterable);
+  Value filtered_items(const Stmt& loop, const Value& scope, const Value& iterable);
   Value make_macro(const Stmt& statement, const Value& scope);
   void assign(const Expr& target, const Value& value, const Value& scope);
   void check_namespaces(const Expr& target, const Value& scope);
   void set_attribute(const Expr& target, const Value& value, const Value& scope);
   void write(TextBuilder& out, std::string_view text);
-  void at(const Stmt& statement, std::string_view construct);
+  void locate(const Stmt& statement, std::string_view construct);
 
   // Scopes
   Value make_scope(const Frame& frame, const Value& parent);
-  void enter(const Frame& frame, const Value& scope);
+  void initialize(const Frame& frame, const Value& scope);
   Value context_value(const std::string& name);
-  static Value& variable(const Value& scope, const Slot& slot);
+  static Value& variable(const Value& scope, const VariableRef& ref);
 
   // Expressions (evaluator.cpp)
   Value evaluate(const Expr& expr, const Value& scope);
@@ -102,7 +102,7 @@ class Evaluator {
   Value evaluate_filter(const Expr& expr, const Value& scope);
   Value evaluate_test(const Expr& expr, const Value& scope);
   void evaluate_arguments(const CallArguments& call, const Value& scope, Arguments& out);
-  void at(const Expr& expr, std::string_view construct, std::string_view name = {});
+  void locate(const Expr& expr, std::string_view construct, std::string_view name = {});
 
   // Calls
   Value call(const Value& function, Arguments& arguments);
@@ -112,7 +112,7 @@ class Evaluator {
   const Program& program_;
   Runtime& rt_;
   const Context context_;
-  TextBuilder root_;
+  TextBuilder output_;
   Value captured_;  // what a filter block has rendered, while its filters run
 };
 

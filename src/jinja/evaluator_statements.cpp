@@ -9,15 +9,15 @@ namespace doppler::jinja {
 
 std::string Evaluator::render() {
   const Value scope = make_scope(program_.frame, Value());
-  enter(program_.frame, scope);
-  run(program_.body, scope, root_);
-  return root_.take();
+  initialize(program_.frame, scope);
+  run(program_.body, scope, output_);
+  return output_.take();
 }
 
-void Evaluator::at(const Stmt& statement, std::string_view construct) {
-  rt_.place.line = statement.line;
-  rt_.place.construct = construct;
-  rt_.place.name = {};
+void Evaluator::locate(const Stmt& statement, std::string_view construct) {
+  rt_.location.line = statement.line;
+  rt_.location.construct = construct;
+  rt_.location.name = {};
 }
 
 Value Evaluator::make_scope(const Frame& frame, const Value& parent) {
@@ -28,14 +28,14 @@ Value Evaluator::make_scope(const Frame& frame, const Value& parent) {
   return scope;
 }
 
-Value& Evaluator::variable(const Value& scope, const Slot& slot) {
+Value& Evaluator::variable(const Value& scope, const VariableRef& ref) {
   ScopeObject* object = &scope.as<ScopeObject>();
-  for (int i = 0; i < slot.hops; ++i) object = &object->parent.as<ScopeObject>();
-  return object->slots[static_cast<size_t>(slot.slot)];
+  for (int i = 0; i < ref.hops; ++i) object = &object->parent.as<ScopeObject>();
+  return object->slots[static_cast<size_t>(ref.slot)];
 }
 
 // Gives every variable that is not a parameter the value it has when the frame begins.
-void Evaluator::enter(const Frame& frame, const Value& scope) {
+void Evaluator::initialize(const Frame& frame, const Value& scope) {
   std::vector<Value>& slots = scope.as<ScopeObject>().slots;
   for (size_t i = 0; i < slots.size(); ++i) {
     const Frame::Variable& v = frame.variables[i];
@@ -57,8 +57,8 @@ Value Evaluator::context_value(const std::string& name) {
 
 void Evaluator::write(TextBuilder& out, std::string_view text) {
   out.add(text);
-  if (&out == &root_ && root_.size() > rt_.limits.output_bytes) {
-    fail_at(rt_.place, ErrorCode::kMemory, "the template writes too much text",
+  if (&out == &output_ && output_.size() > rt_.limits.output_bytes) {
+    fail_at(rt_.location, ErrorCode::kMemory, "the template writes too much text",
             "at most " + std::to_string(rt_.limits.output_bytes) + " bytes");
   }
 }
@@ -72,7 +72,7 @@ Evaluator::Flow Evaluator::run(const Body& body, const Value& scope, TextBuilder
 }
 
 Evaluator::Flow Evaluator::run(const Stmt& statement, const Value& scope, TextBuilder& out) {
-  const Runtime::Nest nest(rt_);
+  const Runtime::DepthGuard guard(rt_);
   rt_.step();
   switch (statement.kind) {
     case StmtKind::kOutput: run_output(statement, scope, out); break;
@@ -80,7 +80,7 @@ Evaluator::Flow Evaluator::run(const Stmt& statement, const Value& scope, TextBu
     case StmtKind::kIf: return run_if(statement, scope, out);
     case StmtKind::kSet: run_set(statement, scope); break;
     case StmtKind::kSetBlock: return run_set_block(statement, scope);
-    case StmtKind::kMacro: variable(scope, statement.slot) = make_macro(statement, scope); break;
+    case StmtKind::kMacro: variable(scope, statement.variable) = make_macro(statement, scope); break;
     case StmtKind::kCall: run_call_block(statement, scope, out); break;
     case StmtKind::kFilterBlock: return run_filter_block(statement, scope, out);
     case StmtKind::kWith: return run_with(statement, scope, out);
@@ -99,7 +99,7 @@ void Evaluator::run_output(const Stmt& statement, const Value& scope, TextBuilde
       continue;
     }
     const Value value = evaluate(*part, scope);
-    at(*part, "{{ }}");
+    locate(*part, "{{ }}");
     if (value.is_string()) {
       write(out, value.text());
     } else {
@@ -118,13 +118,13 @@ Evaluator::Flow Evaluator::run_for(const Stmt& statement, const Value& scope, Te
 }
 
 // The items of `iterable` for which the test of the loop is true, found as they are asked for.
-Value Evaluator::filtered(const Stmt& loop, const Value& scope, const Value& iterable) {
+Value Evaluator::filtered_items(const Stmt& loop, const Value& scope, const Value& iterable) {
   const Value test_scope = make_scope(loop.test_frame, scope);
   return rt_.iterator("generator", [this, &loop, test_scope, cursor = Cursor(rt_, iterable)](Value& out) mutable {
     for (Value item; cursor.next(item);) {
       assign(*loop.target, item, test_scope);
-      enter(loop.test_frame, test_scope);
-      if (!truth(evaluate(*loop.test, test_scope))) continue;
+      initialize(loop.test_frame, test_scope);
+      if (!is_truthy(evaluate(*loop.test, test_scope))) continue;
       out = std::move(item);
       return true;
     }
@@ -135,10 +135,10 @@ Value Evaluator::filtered(const Stmt& loop, const Value& scope, const Value& ite
 // The flow is that of the else: break and continue there mean the loop around this one.
 Evaluator::Flow Evaluator::run_loop(const Stmt& statement, const Value& scope, const Value& iterable, int64_t depth0,
                                     TextBuilder& out) {
-  at(statement, "{% for %}");
+  locate(statement, "{% for %}");
   LoopObject* loop = rt_.heap.make<LoopObject>(0);
   const Value loop_value(Kind::kLoop, loop);
-  loop->source = statement.test ? filtered(statement, scope, iterable) : iterable;
+  loop->source = statement.test ? filtered_items(statement, scope, iterable) : iterable;
   loop->cursor.emplace(rt_, loop->source);
   loop->depth0 = depth0;
   if (statement.recursive) {
@@ -146,42 +146,42 @@ Evaluator::Flow Evaluator::run_loop(const Stmt& statement, const Value& scope, c
     loop->scope = scope;
   }
   const Value body = make_scope(statement.frame, scope);
-  bool went_through = false;
+  bool completed = false;
   for (Value item; loop->next(item);) {
-    at(statement, "{% for %}");
+    locate(statement, "{% for %}");
     variable(body, {0, statement.loop_slot}) = loop_value;
     assign(*statement.target, item, body);
-    enter(statement.frame, body);
+    initialize(statement.frame, body);
     const Flow flow = run(statement.body, body, out);
     // As in jinja2, an iteration that break or continue cut short does not keep the else from running.
-    if (flow == Flow::kNormal) went_through = true;
+    if (flow == Flow::kNormal) completed = true;
     if (flow == Flow::kBreak) break;
   }
   for (Value& slot : body.as<ScopeObject>().slots) slot = Value();
-  if (went_through || statement.otherwise.empty()) return Flow::kNormal;
+  if (completed || statement.otherwise.empty()) return Flow::kNormal;
   const Value otherwise = make_scope(statement.else_frame, scope);
-  enter(statement.else_frame, otherwise);
+  initialize(statement.else_frame, otherwise);
   return run(statement.otherwise, otherwise, out);
 }
 
 Evaluator::Flow Evaluator::run_if(const Stmt& statement, const Value& scope, TextBuilder& out) {
   for (const Branch& branch : statement.branches) {
-    if (truth(evaluate(*branch.test, scope))) return run(branch.body, scope, out);
+    if (is_truthy(evaluate(*branch.test, scope))) return run(branch.body, scope, out);
   }
   return run(statement.otherwise, scope, out);
 }
 
 void Evaluator::run_set(const Stmt& statement, const Value& scope) {
-  at(statement, "{% set %}");
+  locate(statement, "{% set %}");
   check_namespaces(*statement.target, scope);
   const Value value = evaluate(*statement.value, scope);
-  at(statement, "{% set %}");
+  locate(statement, "{% set %}");
   assign(*statement.target, value, scope);
 }
 
 Evaluator::Flow Evaluator::run_set_block(const Stmt& statement, const Value& scope) {
   const Value inner = make_scope(statement.frame, scope);
-  enter(statement.frame, inner);
+  initialize(statement.frame, inner);
   TextBuilder text(rt_);
   const Flow flow = run(statement.body, inner, text);
   if (flow != Flow::kNormal) return flow;  // and nothing is set, as in jinja2
@@ -192,7 +192,7 @@ Evaluator::Flow Evaluator::run_set_block(const Stmt& statement, const Value& sco
     captured_ = std::move(value);
     value = std::move(result);
   }
-  at(statement, "{% set %}");
+  locate(statement, "{% set %}");
   check_namespaces(*statement.target, scope);
   assign(*statement.target, value, scope);
   return Flow::kNormal;
@@ -201,14 +201,14 @@ Evaluator::Flow Evaluator::run_set_block(const Stmt& statement, const Value& sco
 void Evaluator::check_namespaces(const Expr& target, const Value& scope) {
   if (target.kind == ExprKind::kTuple) {
     for (const ExprPtr& part : target.parts) check_namespaces(*part, scope);
-  } else if (target.kind == ExprKind::kAttributeTarget && !variable(scope, target.slot).is(Kind::kNamespace)) {
+  } else if (target.kind == ExprKind::kAttributeTarget && !variable(scope, target.variable).is(Kind::kNamespace)) {
     rt_.error("only a namespace can have its attributes set", "", "'" + target.text + "'");
   }
 }
 
 void Evaluator::assign(const Expr& target, const Value& value, const Value& scope) {
   if (target.kind == ExprKind::kName) {
-    variable(scope, target.slot) = value;
+    variable(scope, target.variable) = value;
     return;
   }
   if (target.kind == ExprKind::kAttributeTarget) return set_attribute(target, value, scope);
@@ -225,7 +225,7 @@ void Evaluator::assign(const Expr& target, const Value& value, const Value& scop
 }
 
 void Evaluator::set_attribute(const Expr& target, const Value& value, const Value& scope) {
-  const Value space = variable(scope, target.slot);
+  const Value space = variable(scope, target.variable);
   if (!space.is(Kind::kNamespace))
     rt_.error("only a namespace can have its attributes set", "", "'" + target.text + "'");
   auto& attributes = space.as<NamespaceObject>().attributes;
@@ -248,13 +248,13 @@ Value Evaluator::make_macro(const Stmt& statement, const Value& scope) {
 
 void Evaluator::run_call_block(const Stmt& statement, const Value& scope, TextBuilder& out) {
   const Value result = evaluate_call(*statement.value, scope, make_macro(statement, scope));
-  at(statement, "{% call %}");
+  locate(statement, "{% call %}");
   write(out, to_text(rt_, result));
 }
 
 Evaluator::Flow Evaluator::run_filter_block(const Stmt& statement, const Value& scope, TextBuilder& out) {
   const Value inner = make_scope(statement.frame, scope);
-  enter(statement.frame, inner);
+  initialize(statement.frame, inner);
   TextBuilder text(rt_);
   const Flow flow = run(statement.body, inner, text);
   if (flow != Flow::kNormal) return flow;  // what was rendered so far is lost, as in jinja2
@@ -268,7 +268,7 @@ Evaluator::Flow Evaluator::run_filter_block(const Stmt& statement, const Value& 
 
 Evaluator::Flow Evaluator::run_with(const Stmt& statement, const Value& scope, TextBuilder& out) {
   const Value inner = make_scope(statement.frame, scope);
-  enter(statement.frame, inner);
+  initialize(statement.frame, inner);
   for (size_t i = 0; i < statement.targets.size(); ++i) {
     assign(*statement.targets[i], evaluate(*statement.parts[i], scope), inner);
   }
@@ -277,7 +277,7 @@ Evaluator::Flow Evaluator::run_with(const Stmt& statement, const Value& scope, T
 
 Evaluator::Flow Evaluator::run_scope(const Stmt& statement, const Value& scope, TextBuilder& out) {
   const Value inner = make_scope(statement.frame, scope);
-  enter(statement.frame, inner);
+  initialize(statement.frame, inner);
   return run(statement.body, inner, out);
 }
 

@@ -12,23 +12,23 @@ namespace {
 
 Value absolute(Runtime& rt, const Value& value, const Arguments& arguments) {
   bind(rt, arguments, "abs", {}, 0);
-  if (value.is_undefined()) rt.use_of(value);
-  if (value.is(Kind::kFloat)) return Value::real(std::fabs(value.number()));
-  if (!value.is_whole()) rt.error("abs needs a number", "", std::string(type_name(value)));
-  return value.whole() < 0 ? negate(rt, value) : Value::integer(value.whole());
+  if (value.is_undefined()) rt.fail_undefined(value);
+  if (value.is(Kind::kFloat)) return Value::real(std::fabs(value.as_double()));
+  if (!value.is_integer()) rt.error("abs needs a number", "", std::string(type_name(value)));
+  return value.as_integer() < 0 ? negate(rt, value) : Value::integer(value.as_integer());
 }
 
 Value to_int(Runtime& rt, const Value& value, const Arguments& arguments) {
   const auto args = bind(rt, arguments, "int", {"default", "base"}, 0);
   const Value otherwise = args[0].is_missing() ? Value::integer(0) : args[0];
-  if (value.is_undefined()) rt.use_of(value);
-  if (value.is_whole()) return Value::integer(value.whole());
-  if (value.is(Kind::kFloat)) return std::isnan(value.number()) ? otherwise : truncate(rt, value.number());
+  if (value.is_undefined()) rt.fail_undefined(value);
+  if (value.is_integer()) return Value::integer(value.as_integer());
+  if (value.is(Kind::kFloat)) return std::isnan(value.as_double()) ? otherwise : truncate(rt, value.as_double());
   if (!value.is_string()) return otherwise;
-  if (whole_or(rt, args[1], 10, "the base of int") != 10) rt.unsupported("a base of int() other than 10");
+  if (integer_or(rt, args[1], 10, "the base of int") != 10) rt.unsupported("a base of int() other than 10");
   int64_t integer = 0;
   bool too_large = false;
-  rt.work(value.text().size());
+  rt.count_bytes(value.text().size());
   if (parse_integer(value.text(), integer, too_large)) {
     if (too_large) rt.unsupported("a whole number beyond 64 bits");
     return Value::integer(integer);
@@ -40,8 +40,8 @@ Value to_int(Runtime& rt, const Value& value, const Arguments& arguments) {
 
 Value to_float(Runtime& rt, const Value& value, const Arguments& arguments) {
   const Value otherwise = bind(rt, arguments, "float", {"default"}, 0)[0];
-  if (value.is_undefined()) rt.use_of(value);
-  if (value.is_number()) return Value::real(value.number());
+  if (value.is_undefined()) rt.fail_undefined(value);
+  if (value.is_number()) return Value::real(value.as_double());
   double real = 0;
   if (value.is_string() && parse_real(value.text(), real)) return Value::real(real);
   return otherwise.is_missing() ? Value::real(0.0) : otherwise;
@@ -49,17 +49,17 @@ Value to_float(Runtime& rt, const Value& value, const Arguments& arguments) {
 
 Value round(Runtime& rt, const Value& value, const Arguments& arguments) {
   const auto args = bind(rt, arguments, "round", {"precision", "method"}, 0);
-  const int64_t precision = args[0].is_missing() ? 0 : need_whole(rt, args[0], "the precision of round");
-  const std::string method = args[1].is_missing() ? "common" : need_text(rt, args[1], "the method of round");
-  if (value.is_undefined()) rt.use_of(value);
+  const int64_t precision = args[0].is_missing() ? 0 : need_integer(rt, args[0], "the precision of round");
+  const std::string method = args[1].is_missing() ? "common" : need_string(rt, args[1], "the method of round");
+  if (value.is_undefined()) rt.fail_undefined(value);
   if (!value.is_number()) rt.error("round needs a number", "", std::string(type_name(value)));
   if (method == "common") return round_to(rt, value, precision);
   if (method != "ceil" && method != "floor") rt.error("round knows the methods common, ceil and floor");
   const Value unit = arithmetic(rt, "**", Value::integer(10), Value::integer(precision));
   const Value scaled = arithmetic(rt, "*", value, unit);
-  const Value whole = scaled.is_whole()
-                          ? scaled
-                          : truncate(rt, method == "ceil" ? std::ceil(scaled.number()) : std::floor(scaled.number()));
+  const Value whole = scaled.is_integer() ? scaled
+                                          : truncate(rt, method == "ceil" ? std::ceil(scaled.as_double())
+                                                                          : std::floor(scaled.as_double()));
   return arithmetic(rt, "/", whole, unit);
 }
 
@@ -67,7 +67,7 @@ template <std::string (*F)(std::string_view)>
 Value mapped(Runtime& rt, const Value& value, const Arguments& arguments) {
   bind(rt, arguments, "", {}, 0);
   const Value text = to_string(rt, value);
-  rt.characters(text.text().size());
+  rt.count_characters(text.text().size());
   return rt.string(F(text.text()), text.is_markup());
 }
 
@@ -100,7 +100,7 @@ Value trim(Runtime& rt, const Value& value, const Arguments& arguments) {
 Value replace(Runtime& rt, const Value& value, const Arguments& arguments) {
   const auto args = bind(rt, arguments, "replace", {"old", "new", "count"}, 2);
   return replace_text(rt, to_text(rt, value), to_text(rt, args[0]), to_text(rt, args[1]),
-                      whole_or(rt, args[2], -1, "the count of replace"));
+                      integer_or(rt, args[2], -1, "the count of replace"));
 }
 
 Value string(Runtime& rt, const Value& value, const Arguments& arguments) {
@@ -132,14 +132,14 @@ Value format(Runtime& rt, const Value& value, const Arguments& arguments) {
 
 Value indent(Runtime& rt, const Value& value, const Arguments& arguments) {
   const auto args = bind(rt, arguments, "indent", {"width", "first", "blank"}, 0);
-  const std::string& s = need_text(rt, value, "what is indented");
+  const std::string& s = need_string(rt, value, "what is indented");
   const bool by_text = args[0].is_string();
-  const int64_t width = by_text ? 1 : whole_or(rt, args[0], 4, "the width of indent");
+  const int64_t width = by_text ? 1 : integer_or(rt, args[0], 4, "the width of indent");
   const std::string unit = by_text ? args[0].text() : " ";
-  const bool blank = truth_or(args[2], false);
+  const bool blank = truthy_or(args[2], false);
   TextBuilder out(rt);
-  if (truth_or(args[1], false)) out.repeat(unit, width);
-  rt.characters(s.size());
+  if (truthy_or(args[1], false)) out.repeat(unit, width);
+  rt.count_characters(s.size());
   const std::string with_newline = s + "\n";  // so that a last line break starts a line of its own
   LineReader lines(with_newline);
   bool first = true;
@@ -156,21 +156,21 @@ Value indent(Runtime& rt, const Value& value, const Arguments& arguments) {
 Value tojson(Runtime& rt, const Value& value, const Arguments& arguments) {
   const auto args = bind(rt, arguments, "tojson", {"ensure_ascii", "indent", "separators", "sort_keys"}, 0);
   JsonStyle style;
-  style.ensure_ascii = truth_or(args[0], false);
-  style.sort_keys = truth_or(args[3], false);
+  style.ensure_ascii = truthy_or(args[0], false);
+  style.sort_keys = truthy_or(args[3], false);
   style.indented = !args[1].is_missing() && !args[1].is_none();
   TextBuilder indent(rt);
   if (args[1].is_string()) {
     indent.add(args[1].text());
   } else if (style.indented) {
-    indent.repeat(" ", need_whole(rt, args[1], "the indent of tojson"));
+    indent.repeat(" ", need_integer(rt, args[1], "the indent of tojson"));
   }
   style.indent = indent.text();
   if (style.indented) style.item_separator = ",";
   if (!args[2].is_missing() && !args[2].is_none()) {
     if (!args[2].is_sequence() || args[2].items().size() != 2) rt.error("the separators of tojson must be two strings");
-    style.item_separator = need_text(rt, args[2].items()[0], "a separator of tojson");
-    style.key_separator = need_text(rt, args[2].items()[1], "a separator of tojson");
+    style.item_separator = need_string(rt, args[2].items()[0], "a separator of tojson");
+    style.key_separator = need_string(rt, args[2].items()[1], "a separator of tojson");
   }
   TextBuilder out(rt);
   print_json(rt, value, style, out);

@@ -60,17 +60,17 @@ Value AttributePath::of(Runtime& rt, Value item, const Value& otherwise) const {
 // Strings in lower case, the rest as it is: how filters compare unless told otherwise.
 Value ignore_case(Runtime& rt, const Value& value) {
   if (!value.is_string()) return value;
-  rt.characters(value.text().size());
+  rt.count_characters(value.text().size());
   return rt.string(text::lower(value.text()));
 }
 
 // An iterator over value's items that begins when it is first asked. `accept` may change the item or refuse it.
 template <class Accept>
-Value lazily(Runtime& rt, Value value, Accept accept) {
+Value lazy(Runtime& rt, Value value, Accept accept) {
   std::optional<Cursor> cursor;
   return rt.iterator("generator", [&rt, value = std::move(value), cursor, accept, over = false](Value& out) mutable {
     if (!cursor && !over) {
-      over = !truth(value);
+      over = !is_truthy(value);
       if (!over) cursor.emplace(rt, value);
     }
     while (!over) {
@@ -99,15 +99,15 @@ Value map(Runtime& rt, const Value& value, const Arguments& arguments) {
       }
     }
     if (attribute.is_missing()) rt.error("map needs a filter or an attribute");
-    return lazily(rt, value, [&rt, path = AttributePath(rt, attribute), otherwise](Value& item) {
+    return lazy(rt, value, [&rt, path = AttributePath(rt, attribute), otherwise](Value& item) {
       item = path.of(rt, item, otherwise);
       return true;
     });
   }
   const Value name = arguments.positional[0];
-  need_text(rt, name, "the filter of map");
+  need_string(rt, name, "the filter of map");
   Arguments rest{{arguments.positional.begin() + 1, arguments.positional.end()}, arguments.named};
-  return lazily(rt, value, [&rt, name, rest](Value& item) {
+  return lazy(rt, value, [&rt, name, rest](Value& item) {
     item = call_filter(rt, name.text(), item, rest);
     return true;
   });
@@ -125,26 +125,26 @@ Value select(Runtime& rt, const Value& value, const Arguments& arguments) {
   Value test;
   if (!rest.positional.empty()) {
     test = rest.positional.front();
-    need_text(rt, test, "the test");
+    need_string(rt, test, "the test");
     rest.positional.erase(rest.positional.begin());
   }
-  return lazily(rt, value, [&rt, path = AttributePath(rt, attribute), test, rest](Value& item) {
-    const Value looked_at = kByAttribute ? path.of(rt, item) : item;
-    const bool passes = test.is_missing() ? truth(looked_at) : call_test(rt, test.text(), looked_at, rest);
+  return lazy(rt, value, [&rt, path = AttributePath(rt, attribute), test, rest](Value& item) {
+    const Value examined = kByAttribute ? path.of(rt, item) : item;
+    const bool passes = test.is_missing() ? is_truthy(examined) : call_test(rt, test.text(), examined, rest);
     return passes == kKeep;
   });
 }
 
 Value unique(Runtime& rt, const Value& value, const Arguments& arguments) {
   const auto args = bind(rt, arguments, "unique", {"case_sensitive", "attribute"}, 0);
-  const bool exact = truth_or(args[0], false);
+  const bool exact = truthy_or(args[0], false);
   auto seen = std::make_shared<ListBuilder>(rt);
   auto cursor = std::make_shared<Cursor>(rt, value);
   return rt.iterator("generator", [&rt, path = AttributePath(rt, args[1]), exact, seen, cursor](Value& out) {
     for (Value item; cursor->next(item);) {
       const Value found = path.of(rt, item);
       const Value key = exact ? found : ignore_case(rt, found);
-      if (!is_hashable(rt, key)) rt.error(a_type(key) + " cannot be told apart by unique");
+      if (!is_hashable(rt, key)) rt.error(described_type(key) + " cannot be told apart by unique");
       const std::vector<Value>& keys = seen->items();
       if (std::any_of(keys.begin(), keys.end(), [&](const Value& other) { return equal(rt, other, key); })) continue;
       seen->add(key);
@@ -172,7 +172,7 @@ Value sorted(Runtime& rt, std::vector<Keyed> items, bool reverse) {
 
 Value sort(Runtime& rt, const Value& value, const Arguments& arguments) {
   const auto args = bind(rt, arguments, "sort", {"reverse", "case_sensitive", "attribute"}, 0);
-  const bool exact = truth_or(args[1], false);
+  const bool exact = truthy_or(args[1], false);
   if (args[2].is_string() && args[2].text().find(',') != std::string::npos) {
     rt.unsupported("sorting by several attributes");
   }
@@ -184,28 +184,28 @@ Value sort(Runtime& rt, const Value& value, const Arguments& arguments) {
     const Value key = path.of(rt, item);
     items.push_back({rt.list({exact ? key : ignore_case(rt, key)}), item});
   }
-  return sorted(rt, std::move(items), truth_or(args[0], false));
+  return sorted(rt, std::move(items), truthy_or(args[0], false));
 }
 
 Value dictsort(Runtime& rt, const Value& value, const Arguments& arguments) {
   const auto args = bind(rt, arguments, "dictsort", {"case_sensitive", "by", "reverse"}, 0);
-  if (value.is_undefined()) rt.use_of(value);
+  if (value.is_undefined()) rt.fail_undefined(value);
   if (!value.is(Kind::kDict)) rt.error("dictsort needs a dict", "", std::string(type_name(value)));
-  const std::string by = args[1].is_missing() ? "key" : need_text(rt, args[1], "what dictsort sorts by");
+  const std::string by = args[1].is_missing() ? "key" : need_string(rt, args[1], "what dictsort sorts by");
   if (by != "key" && by != "value") rt.error("dictsort sorts by 'key' or by 'value'", "", by);
-  const bool exact = truth_or(args[0], false);
+  const bool exact = truthy_or(args[0], false);
   std::vector<Keyed> items;
   for (const auto& [key, item] : value.as<DictObject>().items) {
-    const Value& looked_at = by == "key" ? key : item;
-    items.push_back({exact ? looked_at : ignore_case(rt, looked_at), rt.tuple({key, item})});
+    const Value& examined = by == "key" ? key : item;
+    items.push_back({exact ? examined : ignore_case(rt, examined), rt.tuple({key, item})});
   }
-  return sorted(rt, std::move(items), truth_or(args[2], false));
+  return sorted(rt, std::move(items), truthy_or(args[2], false));
 }
 
 template <bool kMax>
-Value extreme(Runtime& rt, const Value& value, const Arguments& arguments) {
+Value min_or_max(Runtime& rt, const Value& value, const Arguments& arguments) {
   const auto args = bind(rt, arguments, kMax ? "max" : "min", {"case_sensitive", "attribute"}, 0);
-  const bool exact = truth_or(args[0], false);
+  const bool exact = truthy_or(args[0], false);
   const AttributePath path(rt, args[1]);
   Value best, best_key;
   Cursor cursor(rt, value);
@@ -244,10 +244,11 @@ Value last(Runtime& rt, const Value& value, const Arguments& arguments) {
   bind(rt, arguments, "last", {}, 0);
   if (value.is_string() || value.is_sequence()) {  // without reversing it all
     const Value item = get_item(rt, value, Value::integer(-1));
-    return item.is_undefined() && !truth(value) ? rt.undefined("there is no last item: the sequence is empty") : item;
+    return item.is_undefined() && !is_truthy(value) ? rt.undefined("there is no last item: the sequence is empty")
+                                                    : item;
   }
   const std::optional<Value> reversed = try_reversed(rt, value);
-  if (!reversed) rt.error(a_type(value) + " has no last item; add |list before |last");
+  if (!reversed) rt.error(described_type(value) + " has no last item; add |list before |last");
   return reversed->items().empty() ? rt.undefined("there is no last item: the sequence is empty")
                                    : reversed->items().front();
 }
@@ -273,7 +274,7 @@ Value join(Runtime& rt, const Value& value, const Arguments& arguments) {
 }
 
 // An iterator over a list that is ready.
-Value walk(Runtime& rt, std::string_view type, const Value& items) {
+Value iterate(Runtime& rt, std::string_view type, const Value& items) {
   return rt.iterator(type, [cursor = Cursor(rt, items)](Value& out) mutable { return cursor.next(out); });
 }
 
@@ -281,7 +282,7 @@ Value reverse(Runtime& rt, const Value& value, const Arguments& arguments) {
   bind(rt, arguments, "reverse", {}, 0);
   if (value.is_string()) return get_slice(rt, value, Value(), Value(), Value::integer(-1));
   if (const std::optional<Value> reversed = try_reversed(rt, value)) {
-    return walk(rt, value.is(Kind::kList) ? "list_reverseiterator" : "reversed", *reversed);
+    return iterate(rt, value.is(Kind::kList) ? "list_reverseiterator" : "reversed", *reversed);
   }
   const Value all = to_list(rt, value);
   return *try_reversed(rt, all);
@@ -289,30 +290,30 @@ Value reverse(Runtime& rt, const Value& value, const Arguments& arguments) {
 
 Value items(Runtime& rt, const Value& value, const Arguments& arguments) {
   bind(rt, arguments, "items", {}, 0);
-  if (value.is_undefined()) return walk(rt, "generator", rt.list({}));
+  if (value.is_undefined()) return iterate(rt, "generator", rt.list({}));
   if (!value.is(Kind::kDict)) rt.error("items needs a dict", "", std::string(type_name(value)));
   ListBuilder pairs(rt);
   for (const auto& [key, item] : value.as<DictObject>().items) pairs.add(rt.tuple({key, item}));
-  return walk(rt, "generator", pairs.finish());
+  return iterate(rt, "generator", pairs.finish());
 }
 
-Value fallback(Runtime& rt, const Value& value, const Arguments& arguments) {
+Value default_value(Runtime& rt, const Value& value, const Arguments& arguments) {
   const auto args = bind(rt, arguments, "default", {"default_value", "boolean"}, 0);
-  if (!value.is_undefined() && !(truth_or(args[1], false) && !truth(value))) return value;
+  if (!value.is_undefined() && !(truthy_or(args[1], false) && !is_truthy(value))) return value;
   return args[0].is_missing() ? rt.string("") : args[0];
 }
 
 Value attr(Runtime& rt, const Value& value, const Arguments& arguments) {
   const Value name = bind(rt, arguments, "attr", {"name"}, 1)[0];
-  return get_only_attribute(rt, value, need_text(rt, name, "the name of an attribute"));
+  return get_only_attribute(rt, value, need_string(rt, name, "the name of an attribute"));
 }
 
 constexpr Filter kFilters[] = {
     {"attr", attr},
     {"batch", nullptr},
     {"count", count},
-    {"d", fallback},
-    {"default", fallback},
+    {"d", default_value},
+    {"default", default_value},
     {"dictsort", dictsort},
     {"first", first},
     {"groupby", nullptr},
@@ -322,8 +323,8 @@ constexpr Filter kFilters[] = {
     {"length", count},
     {"list", list},
     {"map", map},
-    {"max", extreme<true>},
-    {"min", extreme<false>},
+    {"max", min_or_max<true>},
+    {"min", min_or_max<false>},
     {"random", nullptr},
     {"reject", select<false, false>},
     {"rejectattr", select<true, false>},

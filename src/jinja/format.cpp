@@ -105,11 +105,14 @@ class PercentFormat {
   }
 
   void field(std::string_view format, size_t& at) {
+    if (format.substr(at).starts_with('%')) {
+      ++at;
+      return out_.add('%');
+    }
     const Value* value = keyed(format, at);
     const size_t begin = at;
     const Field field = parse(format, at);
     if (field.refused) rt_.unsupported("'%" + std::string(format.substr(begin, at - begin)) + "' in a format string");
-    if (field.type == '%') return out_.add('%');
     convert(value ? *value : next(), field);
   }
 
@@ -119,33 +122,33 @@ class PercentFormat {
       field.type == 's' ? print(rt_, value, text) : print_repr(rt_, value, text);
       std::string_view kept = text.text();
       if (field.precision >= 0) kept = kept.substr(0, text::offset(kept, field.precision));
-      return pad("", kept, field, false);
+      return pad("", kept, field);
     }
-    if (value.is_undefined()) rt_.use_of(value);
+    if (value.is_undefined()) rt_.fail_undefined(value);
     const std::string place = std::string("'%") + field.type + "'";
     const bool decimal = field.type == 'd' || field.type == 'i';
     if (decimal || field.type == 'x') {
-      if (!value.is_whole() && !(decimal && value.is(Kind::kFloat))) {
+      if (!value.is_integer() && !(decimal && value.is(Kind::kFloat))) {
         rt_.error(place + " needs a number", "", std::string(type_name(value)));
       }
-      const int64_t number = value.is_whole() ? value.whole() : truncate(rt_, value.number()).whole();
+      const int64_t number = value.is_integer() ? value.as_integer() : truncate(rt_, value.as_double()).as_integer();
       const uint64_t size = number < 0 ? 0 - static_cast<uint64_t>(number) : static_cast<uint64_t>(number);
-      return pad(number < 0 ? "-" : "", decimal ? fmt::format("{}", size) : fmt::format("{:x}", size), field,
-                 field.zeros);
+      return pad(number < 0 ? "-" : "", decimal ? fmt::format("{}", size) : fmt::format("{:x}", size), field);
     }
     if (field.type != 'f') rt_.error("a format string has an unknown place: " + place);
     if (!value.is_number()) rt_.error(place + " needs a number", "", std::string(type_name(value)));
-    const double number = value.number();
+    const double number = value.as_double();
     const bool negative = std::signbit(number) && !std::isnan(number);
     std::array<char, 800> digits;  // 309, a point, kMaxPrecision more
     std::snprintf(digits.data(), digits.size(), "%.*f", field.precision < 0 ? 6 : static_cast<int>(field.precision),
                   std::fabs(number));
-    pad(negative ? "-" : "", digits.data(), field, field.zeros && std::isfinite(number));
+    pad(negative ? "-" : "", digits.data(), field);
   }
 
-  void pad(std::string_view sign, std::string_view text, const Field& field, bool zeros) {
-    rt_.work(text.size());
+  void pad(std::string_view sign, std::string_view text, const Field& field) {
+    rt_.count_bytes(text.size());
     const int64_t padding = field.width - static_cast<int64_t>(sign.size()) - text::length(text);
+    const bool zeros = field.zeros && field.type != 's' && field.type != 'r';
     if (!field.left && !zeros) out_.repeat(" ", padding);
     out_.add(sign);
     if (!field.left && zeros) out_.repeat("0", padding);

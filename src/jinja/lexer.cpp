@@ -207,7 +207,7 @@ bool is_ascii_word(char c) {
 
 class Lexer {
  public:
-  Lexer(std::string source, const std::string& name) : source_(std::move(source)), place_{name, 1, {}, {}} {}
+  Lexer(std::string source, const std::string& name) : source_(std::move(source)), location_{name, 1, {}, {}} {}
 
   std::vector<Token> run() {
     while (at_ < source_.size()) text_and_tag();
@@ -217,14 +217,14 @@ class Lexer {
 
  private:
   [[noreturn]] void error(std::string what, std::string_view construct = {}) {
-    place_.construct = construct;
-    fail_at(place_, ErrorCode::kFormat, std::move(what));
+    location_.construct = construct;
+    fail_at(location_, ErrorCode::kFormat, std::move(what));
   }
 
   std::string_view rest() const { return std::string_view(source_).substr(at_); }
   bool next_is(std::string_view s) const { return rest().starts_with(s); }
 
-  void emit(TokenKind kind, std::string text) { tokens_.push_back({kind, place_.line, std::move(text), 0, 0}); }
+  void emit(TokenKind kind, std::string text) { tokens_.push_back({kind, location_.line, std::move(text), 0, 0}); }
   void emit_data(std::string_view text) {
     if (!text.empty()) emit(TokenKind::kData, std::string(text));
   }
@@ -232,7 +232,7 @@ class Lexer {
   // Moves on, counting lines.
   void advance(size_t bytes) {
     const auto begin = source_.begin() + static_cast<std::ptrdiff_t>(at_);
-    place_.line += static_cast<int>(std::count(begin, begin + static_cast<std::ptrdiff_t>(bytes), '\n'));
+    location_.line += static_cast<int>(std::count(begin, begin + static_cast<std::ptrdiff_t>(bytes), '\n'));
     at_ += bytes;
   }
 
@@ -343,7 +343,7 @@ class Lexer {
   }
 
   void inside_tag(bool is_variable) {
-    const int opened_on = place_.line;
+    const int opened_on = location_.line;
     const std::string_view delimiter = is_variable ? "}}" : "%}";
     std::string open;  // brackets not yet closed: within them a delimiter is two operators
     while (at_ < source_.size()) {
@@ -368,7 +368,7 @@ class Lexer {
         error("a character has no meaning here: '" + source_.substr(at_, end - at_) + "'", is_variable ? "{{" : "{%");
       }
     }
-    place_.line = opened_on;
+    location_.line = opened_on;
     error("a tag is never closed", is_variable ? "{{" : "{%");
   }
 
@@ -393,7 +393,7 @@ class Lexer {
 
   void number() {
     if (has_base(rest())) {
-      fail_at(place_, ErrorCode::kUnsupported,
+      fail_at(location_, ErrorCode::kUnsupported,
               "a number in hexadecimal, octal or binary is not supported in templates");
     }
     const bool after_dot = at_ > 0 && source_[at_ - 1] == '.';  // the 1 of x.1.0 is no fraction
@@ -439,7 +439,7 @@ class Lexer {
   }
 
   const std::string source_;
-  Place place_;
+  Location location_;
   size_t at_ = 0;
   std::vector<Token> tokens_;
 };

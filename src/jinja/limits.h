@@ -32,7 +32,8 @@ constexpr int64_t kMaxRange = 100'000;
 constexpr uint64_t kBytesPerStep = 64;
 constexpr uint64_t kCharactersPerStep = 4;
 
-struct Place {
+// Where in a template we are, for error messages.
+struct Location {
   std::string source;  // what the template is called
   int line = 1;
   std::string_view construct;  // "filter", "{% for %}", "'+'"; may be empty
@@ -46,11 +47,11 @@ struct Place {
   }
 };
 
-[[noreturn]] inline void fail_at(const Place& place, ErrorCode code, std::string what, std::string expected = "",
+[[noreturn]] inline void fail_at(const Location& location, ErrorCode code, std::string what, std::string expected = "",
                                  std::string got = "", std::string todo = "") {
   fail({.code = code,
         .what = std::move(what),
-        .where = place.text(),
+        .where = location.text(),
         .expected = std::move(expected),
         .got = std::move(got),
         .todo = std::move(todo)});

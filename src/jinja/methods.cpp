@@ -19,7 +19,7 @@ bool is_one_of(std::string_view name, Names names) {
 
 Value dict_get(Runtime& rt, const Value& self, const Arguments& arguments) {
   const auto args = bind(rt, arguments, "get", {"/key", "/default"}, 1);
-  if (!is_hashable(rt, args[0])) rt.error(a_type(args[0]) + " cannot be the key of a dict");
+  if (!is_hashable(rt, args[0])) rt.error(described_type(args[0]) + " cannot be the key of a dict");
   if (const Value* value = lookup(rt, self.as<DictObject>(), args[0])) return *value;
   return args[1].is_missing() ? Value::none() : args[1];
 }
@@ -140,7 +140,7 @@ std::optional<Value> own_attribute(Runtime& rt, const Value& object, std::string
 }
 
 Value forbidden(Runtime& rt, const Value& object, std::string_view name) {
-  return rt.undefined("access to attribute '" + std::string(name) + "' of " + a_type(object) +
+  return rt.undefined("access to attribute '" + std::string(name) + "' of " + described_type(object) +
                       " is unsafe: templates may not change lists and dicts, or look into Python");
 }
 
@@ -160,7 +160,7 @@ std::optional<Value> python_attribute(Runtime& rt, const Value& object, std::str
   if (std::optional<Value> attribute = own_attribute(rt, object, name)) return attribute;
   if (is_forbidden(object, name) || is_internal(name)) return forbidden(rt, object, name);
   if (is_unsupported(object, name)) {
-    rt.unsupported("the attribute '" + std::string(name) + "' of " + a_type(object));
+    rt.unsupported("the attribute '" + std::string(name) + "' of " + described_type(object));
   }
   return std::nullopt;
 }

@@ -16,7 +16,7 @@ namespace doppler::jinja {
 
 // ---- Operators (operators.cpp)
 
-bool truth(const Value& value);
+bool is_truthy(const Value& value);
 
 bool equal(Runtime& rt, const Value& a, const Value& b);
 // op is one of < <= > >=. Fails on values that have no order.
@@ -35,7 +35,7 @@ const Value* lookup(Runtime& rt, const DictObject& dict, const Value& key);
 const Value* lookup(Runtime& rt, const DictObject& dict, std::string_view key);
 bool is_hashable(Runtime& rt, const Value& value);
 // Puts in or replaces, as building a dict does. Fails on a key that cannot be one.
-void put(Runtime& rt, std::vector<std::pair<Value, Value>>& items, Value key, Value value);
+void insert_or_assign(Runtime& rt, std::vector<std::pair<Value, Value>>& items, Value key, Value value);
 
 // "&lt;" for "<" and so on.
 std::string escape_html(std::string_view s);
@@ -129,23 +129,23 @@ Value format_braces(Runtime& rt, const Value& format, const Arguments& arguments
 
 // ---- Arguments of filters, tests and methods as C++ values; a wrong type is an error that names the argument
 
-inline const std::string& need_text(const Runtime& rt, const Value& value, std::string_view what) {
-  if (value.is_undefined()) rt.use_of(value);
+inline const std::string& need_string(const Runtime& rt, const Value& value, std::string_view what) {
+  if (value.is_undefined()) rt.fail_undefined(value);
   if (!value.is_string()) rt.error(std::string(what) + " must be a string", "", std::string(type_name(value)));
   return value.text();
 }
 
-inline int64_t need_whole(const Runtime& rt, const Value& value, std::string_view what) {
-  if (value.is_undefined()) rt.use_of(value);
-  if (!value.is_whole()) rt.error(std::string(what) + " must be a whole number", "", std::string(type_name(value)));
-  return value.whole();
+inline int64_t need_integer(const Runtime& rt, const Value& value, std::string_view what) {
+  if (value.is_undefined()) rt.fail_undefined(value);
+  if (!value.is_integer()) rt.error(std::string(what) + " must be a whole number", "", std::string(type_name(value)));
+  return value.as_integer();
 }
 
-inline int64_t whole_or(const Runtime& rt, const Value& value, int64_t otherwise, std::string_view what) {
-  return value.is_missing() || value.is_none() ? otherwise : need_whole(rt, value, what);
+inline int64_t integer_or(const Runtime& rt, const Value& value, int64_t otherwise, std::string_view what) {
+  return value.is_missing() || value.is_none() ? otherwise : need_integer(rt, value, what);
 }
 
-inline bool truth_or(const Value& value, bool otherwise) { return value.is_missing() ? otherwise : truth(value); }
+inline bool truthy_or(const Value& value, bool otherwise) { return value.is_missing() ? otherwise : is_truthy(value); }
 
 // A stable merge sort that is safe with any comparison: values from outside (NaN) need not be in any order, and
 // std::stable_sort may then do anything.

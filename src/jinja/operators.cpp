@@ -54,15 +54,15 @@ Value divide_real(Runtime& rt, double a, double b, bool remainder) {
 }
 
 Value power(Runtime& rt, const Value& a, const Value& b) {
-  if (a.is_whole() && b.is_whole() && b.whole() >= 0) {
-    int64_t result = 1, base = a.whole();
-    for (int64_t exponent = b.whole(); exponent > 0; exponent >>= 1) {
+  if (a.is_integer() && b.is_integer() && b.as_integer() >= 0) {
+    int64_t result = 1, base = a.as_integer();
+    for (int64_t exponent = b.as_integer(); exponent > 0; exponent >>= 1) {
       if ((exponent & 1) && __builtin_mul_overflow(result, base, &result)) too_large(rt);
       if (exponent > 1 && __builtin_mul_overflow(base, base, &base)) too_large(rt);
     }
     return Value::integer(result);
   }
-  const double x = a.number(), y = b.number();
+  const double x = a.as_double(), y = b.as_double();
   if (x == 0 && y < 0) rt.error("zero cannot be raised to a negative power");
   const double result = std::pow(x, y);
   if (x < 0 && std::isfinite(x) && std::isfinite(y) && y != std::floor(y)) rt.unsupported("a complex number");
@@ -85,25 +85,25 @@ Value whole(Runtime& rt, std::string_view op, int64_t a, int64_t b) {
 }  // namespace
 
 Value arithmetic(Runtime& rt, std::string_view op, const Value& a, const Value& b) {
-  const bool both_whole = a.is_whole() && b.is_whole();
+  const bool both_whole = a.is_integer() && b.is_integer();
   if (op == "**") return power(rt, a, b);
   if (op == "/") {
-    require_nonzero(rt, b.number() == 0);
-    return Value::real(a.number() / b.number());
+    require_nonzero(rt, b.as_double() == 0);
+    return Value::real(a.as_double() / b.as_double());
   }
   if (op == "//" || op == "%") {
-    return both_whole ? divide_whole(rt, a.whole(), b.whole(), op == "%")
-                      : divide_real(rt, a.number(), b.number(), op == "%");
+    return both_whole ? divide_whole(rt, a.as_integer(), b.as_integer(), op == "%")
+                      : divide_real(rt, a.as_double(), b.as_double(), op == "%");
   }
-  if (both_whole) return whole(rt, op, a.whole(), b.whole());
-  const double x = a.number(), y = b.number();
+  if (both_whole) return whole(rt, op, a.as_integer(), b.as_integer());
+  const double x = a.as_double(), y = b.as_double();
   return Value::real(op == "+" ? x + y : op == "-" ? x - y : x * y);
 }
 
 Value round_to(Runtime& rt, const Value& number, int64_t digits) {
   if (digits < 0) rt.unsupported("rounding to tens or more");
-  if (number.is_whole()) return Value::integer(number.whole());
-  const double value = number.number();
+  if (number.is_integer()) return Value::integer(number.as_integer());
+  const double value = number.as_double();
   if (!std::isfinite(value) || digits > 330) return number;  // more digits than any double has
   // printf rounds the exact decimal value half to even, as Python does.
   std::array<char, 700> buffer;
@@ -139,15 +139,17 @@ Order order_of(int64_t a, double b) {
 }
 
 Order order_of_numbers(const Value& a, const Value& b) {
-  if (a.is_whole() && b.is_whole()) {
-    return a.whole() < b.whole() ? Order::kLess : a.whole() > b.whole() ? Order::kGreater : Order::kEqual;
+  if (a.is_integer() && b.is_integer()) {
+    return a.as_integer() < b.as_integer()   ? Order::kLess
+           : a.as_integer() > b.as_integer() ? Order::kGreater
+                                             : Order::kEqual;
   }
-  if (a.is_whole()) return order_of(a.whole(), b.number());
-  if (b.is_whole()) {
-    const Order order = order_of(b.whole(), a.number());
+  if (a.is_integer()) return order_of(a.as_integer(), b.as_double());
+  if (b.is_integer()) {
+    const Order order = order_of(b.as_integer(), a.as_double());
     return order == Order::kLess ? Order::kGreater : order == Order::kGreater ? Order::kLess : order;
   }
-  return order_of(a.number(), b.number());
+  return order_of(a.as_double(), b.as_double());
 }
 
 bool satisfies(std::string_view op, Order order) {
@@ -202,19 +204,19 @@ Value add_texts(Runtime& rt, const Value& a, const Value& b) {
 
 }  // namespace
 
-bool truth(const Value& value) {
+bool is_truthy(const Value& value) {
   switch (value.kind()) {
     case Kind::kMissing:
     case Kind::kNone:
     case Kind::kUndefined: return false;
     case Kind::kBool:
-    case Kind::kInt: return value.whole() != 0;
-    case Kind::kFloat: return value.number() != 0;
+    case Kind::kInt: return value.as_integer() != 0;
+    case Kind::kFloat: return value.as_double() != 0;
     case Kind::kString: return !value.text().empty();
     case Kind::kList:
     case Kind::kTuple: return !value.items().empty();
     case Kind::kDict: return !value.as<DictObject>().items.empty();
-    case Kind::kView: return truth(value.as<ViewObject>().dict);
+    case Kind::kView: return is_truthy(value.as<ViewObject>().dict);
     case Kind::kRange: return value.as<RangeObject>().length > 0;
     default: return true;
   }
@@ -228,15 +230,15 @@ bool equal(Runtime& rt, const Value& a, const Value& b) {
     case Kind::kNone:
     case Kind::kUndefined: return true;
     case Kind::kString:
-      if (a.text().size() == b.text().size()) rt.work(a.text().size());
+      if (a.text().size() == b.text().size()) rt.count_bytes(a.text().size());
       return a.text() == b.text();
     case Kind::kList:
     case Kind::kTuple: {
-      const Runtime::Nest nest(rt);
+      const Runtime::DepthGuard guard(rt);
       return a.same_object(b) || equal_items(rt, a.items(), b.items());
     }
     case Kind::kDict: {
-      const Runtime::Nest nest(rt);
+      const Runtime::DepthGuard guard(rt);
       return a.same_object(b) || equal_dicts(rt, a.as<DictObject>(), b.as<DictObject>());
     }
     case Kind::kRange: {
@@ -249,16 +251,16 @@ bool equal(Runtime& rt, const Value& a, const Value& b) {
 
 bool ordered(Runtime& rt, std::string_view op, const Value& a, const Value& b) {
   rt.step();
-  if (a.is_undefined()) rt.use_of(a);
-  if (b.is_undefined()) rt.use_of(b);
+  if (a.is_undefined()) rt.fail_undefined(a);
+  if (b.is_undefined()) rt.fail_undefined(b);
   if (a.is_number() && b.is_number()) return satisfies(op, order_of_numbers(a, b));
   if (a.is_string() && b.is_string()) {
-    rt.work(std::min(a.text().size(), b.text().size()));
+    rt.count_bytes(std::min(a.text().size(), b.text().size()));
     const int order = a.text().compare(b.text());  // UTF-8 sorts as its code points do
     return satisfies(op, order < 0 ? Order::kLess : order > 0 ? Order::kGreater : Order::kEqual);
   }
   if (a.is_sequence() && a.kind() == b.kind()) {
-    const Runtime::Nest nest(rt);
+    const Runtime::DepthGuard guard(rt);
     const std::vector<Value>&x = a.items(), &y = b.items();
     for (size_t i = 0; i < x.size() && i < y.size(); ++i) {
       if (!equal(rt, x[i], y[i])) return ordered(rt, op, x[i], y[i]);
@@ -283,10 +285,10 @@ bool contains(Runtime& rt, const Value& container, const Value& item) {
       if (!item.is_string()) {
         rt.error("'in' a string needs a string before it", "", std::string(type_name(item)));
       }
-      rt.work(container.text().size() + item.text().size());
+      rt.count_bytes(container.text().size() + item.text().size());
       return text::find(container.text(), item.text()) != std::string_view::npos;
     case Kind::kDict:
-      if (!is_hashable(rt, item)) rt.error(a_type(item) + " cannot be the key of a dict");
+      if (!is_hashable(rt, item)) rt.error(described_type(item) + " cannot be the key of a dict");
       return lookup(rt, container.as<DictObject>(), item) != nullptr;
     case Kind::kUndefined: return false;
     default: break;
@@ -300,8 +302,8 @@ bool contains(Runtime& rt, const Value& container, const Value& item) {
 
 Value binary(Runtime& rt, std::string_view op, const Value& a, const Value& b) {
   if (a.is_string() && op == "%") return format_percent(rt, a, b);
-  if (a.is_undefined()) rt.use_of(a);
-  if (b.is_undefined()) rt.use_of(b);
+  if (a.is_undefined()) rt.fail_undefined(a);
+  if (b.is_undefined()) rt.fail_undefined(b);
   if (a.is_number() && b.is_number()) return arithmetic(rt, op, a, b);
   if (op == "+") {
     if (a.is_string() && b.is_string()) return add_texts(rt, a, b);
@@ -313,25 +315,25 @@ Value binary(Runtime& rt, std::string_view op, const Value& a, const Value& b) {
     }
   }
   if (op == "*") {
-    if (b.is_whole() && (a.is_string() || a.is_sequence())) return repeat(rt, a, b.whole());
-    if (a.is_whole() && (b.is_string() || b.is_sequence())) return repeat(rt, b, a.whole());
+    if (b.is_integer() && (a.is_string() || a.is_sequence())) return repeat(rt, a, b.as_integer());
+    if (a.is_integer() && (b.is_string() || b.is_sequence())) return repeat(rt, b, a.as_integer());
   }
   rt.error("'" + std::string(op) + "' has no meaning between " + std::string(type_name(a)) + " and " +
            std::string(type_name(b)));
 }
 
 Value negate(Runtime& rt, const Value& value) {
-  if (value.is_undefined()) rt.use_of(value);
-  if (value.is(Kind::kFloat)) return Value::real(-value.number());
-  if (value.is_whole()) return arithmetic(rt, "-", Value::integer(0), value);
-  rt.error("'-' has no meaning before " + a_type(value));
+  if (value.is_undefined()) rt.fail_undefined(value);
+  if (value.is(Kind::kFloat)) return Value::real(-value.as_double());
+  if (value.is_integer()) return arithmetic(rt, "-", Value::integer(0), value);
+  rt.error("'-' has no meaning before " + described_type(value));
 }
 
 Value plus(Runtime& rt, const Value& value) {
-  if (value.is_undefined()) rt.use_of(value);
+  if (value.is_undefined()) rt.fail_undefined(value);
   if (value.is(Kind::kFloat)) return value;
-  if (value.is_whole()) return Value::integer(value.whole());
-  rt.error("'+' has no meaning before " + a_type(value));
+  if (value.is_integer()) return Value::integer(value.as_integer());
+  rt.error("'+' has no meaning before " + described_type(value));
 }
 
 const Value* lookup(Runtime& rt, const DictObject& dict, const Value& key) {
@@ -350,7 +352,7 @@ const Value* lookup(Runtime& rt, const DictObject& dict, std::string_view key) {
 }
 
 bool is_hashable(Runtime& rt, const Value& value) {
-  const Runtime::Nest nest(rt);
+  const Runtime::DepthGuard guard(rt);
   switch (value.kind()) {
     case Kind::kList:
     case Kind::kDict:
@@ -365,8 +367,8 @@ bool is_hashable(Runtime& rt, const Value& value) {
   }
 }
 
-void put(Runtime& rt, std::vector<std::pair<Value, Value>>& items, Value key, Value value) {
-  if (!is_hashable(rt, key)) rt.error(a_type(key) + " cannot be the key of a dict");
+void insert_or_assign(Runtime& rt, std::vector<std::pair<Value, Value>>& items, Value key, Value value) {
+  if (!is_hashable(rt, key)) rt.error(described_type(key) + " cannot be the key of a dict");
   for (auto& [each, old] : items) {
     if (equal(rt, each, key)) {
       old = std::move(value);

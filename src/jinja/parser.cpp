@@ -12,19 +12,19 @@ Program parse(std::string_view source, const std::string& name) {
   return program;
 }
 
-Parser::Nest::Nest(Parser& parser) : parser_(parser) {
+Parser::NestingGuard::NestingGuard(Parser& parser) : parser_(parser) {
   if (++parser_.nesting_ > kMaxNesting) {
     parser_.error("the template is nested too deeply", "at most " + std::to_string(kMaxNesting) + " levels");
   }
 }
 
 void Parser::error(std::string what, std::string expected, std::string got) {
-  place_.line = now().line;
-  fail_at(place_, ErrorCode::kFormat, std::move(what), std::move(expected), std::move(got));
+  location_.line = current().line;
+  fail_at(location_, ErrorCode::kFormat, std::move(what), std::move(expected), std::move(got));
 }
 
 void Parser::unexpected(std::string wanted) {
-  error("the template has a syntax error", std::move(wanted), describe(now()));
+  error("the template has a syntax error", std::move(wanted), describe(current()));
 }
 
 const Token& Parser::take() {
@@ -54,18 +54,18 @@ void Parser::expect_word(std::string_view word) {
 }
 
 std::string Parser::expect_name() {
-  if (now().kind != TokenKind::kName) unexpected("a name");
+  if (current().kind != TokenKind::kName) unexpected("a name");
   return take().text;
 }
 
 void Parser::expect(TokenKind kind, std::string_view wanted) {
-  if (now().kind != kind) unexpected(std::string(wanted));
+  if (current().kind != kind) unexpected(std::string(wanted));
   take();
 }
 
 Body Parser::parse_template() {
   Body body = parse_body({});
-  if (now().kind != TokenKind::kEnd) unexpected("the end of the template");
+  if (current().kind != TokenKind::kEnd) unexpected("the end of the template");
   return body;
 }
 
@@ -80,9 +80,9 @@ Body Parser::parse_body(Words ends) {
     return *body.back();
   };
   for (;;) {
-    const Token& token = now();
+    const Token& token = current();
     if (token.kind == TokenKind::kData) {
-      ExprPtr text = node(ExprKind::kString, token.line);
+      ExprPtr text = make_node(ExprKind::kString, token.line);
       text->text = take().text;
       const int line = text->line;
       output(line).parts.push_back(std::move(text));
@@ -105,11 +105,11 @@ Body Parser::parse_body(Words ends) {
 
 // The rest of a tag, then its body up to one of `ends`.
 Body Parser::parse_block_body(Words ends) {
-  const Nest nest(*this);
+  const NestingGuard guard(*this);
   skip_operator(":");
   expect(TokenKind::kBlockEnd, "'%}'");
   Body body = parse_body(ends);
-  if (now().kind == TokenKind::kEnd) {
+  if (current().kind == TokenKind::kEnd) {
     std::string wanted;
     for (const std::string_view end : ends)
       wanted += (wanted.empty() ? "" : " or ") + ("{% " + std::string(end) + " %}");
@@ -119,8 +119,8 @@ Body Parser::parse_block_body(Words ends) {
 }
 
 StmtPtr Parser::parse_statement() {
-  if (now().kind != TokenKind::kName) unexpected("the name of a tag");
-  const std::string tag = now().text;
+  if (current().kind != TokenKind::kName) unexpected("the name of a tag");
+  const std::string tag = current().text;
   if (tag == "for") return parse_for();
   if (tag == "if") return parse_if();
   if (tag == "set") return parse_set();
@@ -128,12 +128,12 @@ StmtPtr Parser::parse_statement() {
   if (tag == "call") return parse_call();
   if (tag == "with") return parse_with();
   if (tag == "break" || tag == "continue") return parse_loop_control();
-  if (tag == "filter") return parse_captured(StmtKind::kFilterBlock, "endfilter");
-  if (tag == "generation") return parse_captured(StmtKind::kScope, "endgeneration");
+  if (tag == "filter") return parse_simple_block(StmtKind::kFilterBlock, "endfilter");
+  if (tag == "generation") return parse_simple_block(StmtKind::kScope, "endgeneration");
   for (const std::string_view other : {"block", "extends", "include", "import", "from", "autoescape", "print"}) {
     if (tag == other) {
-      place_.line = now().line;
-      fail_at(place_, ErrorCode::kUnsupported, "{% " + tag + " %} is not supported in templates");
+      location_.line = current().line;
+      fail_at(location_, ErrorCode::kUnsupported, "{% " + tag + " %} is not supported in templates");
     }
   }
   if (tag.starts_with("end") || tag == "else" || tag == "elif") error("{% " + tag + " %} closes nothing");
@@ -164,7 +164,7 @@ StmtPtr Parser::parse_for() {
 StmtPtr Parser::parse_if() {
   auto choice = std::make_unique<Stmt>();
   choice->kind = StmtKind::kIf;
-  choice->line = now().line;
+  choice->line = current().line;
   do {
     take();  // if or elif
     Branch branch;
@@ -183,12 +183,12 @@ StmtPtr Parser::parse_if() {
 
 // Something that can be assigned to: a name, a namespace's attribute, or a tuple of them.
 ExprPtr Parser::parse_target(bool may_be_attribute, std::string_view end) {
-  const Nest nest(*this);
-  const int line = now().line;
+  const NestingGuard guard(*this);
+  const int line = current().line;
   std::vector<ExprPtr> items;
   bool is_tuple = false;
   for (;;) {
-    if (now().kind == TokenKind::kBlockEnd || at_operator(")") || (!end.empty() && at_word(end))) break;
+    if (current().kind == TokenKind::kBlockEnd || at_operator(")") || (!end.empty() && at_word(end))) break;
     if (skip_operator("(")) {
       ExprPtr inner = parse_target(/*may_be_attribute=*/false);
       expect_operator(")");
@@ -205,8 +205,8 @@ ExprPtr Parser::parse_target(bool may_be_attribute, std::string_view end) {
   }
   if (items.empty()) unexpected("a name");
   if (!is_tuple) return std::move(items.front());
-  ExprPtr tuple = node(ExprKind::kTuple, line);
-  for (ExprPtr& item : items) adopt(*tuple, std::move(item));
+  ExprPtr tuple = make_node(ExprKind::kTuple, line);
+  for (ExprPtr& item : items) add_child(*tuple, std::move(item));
   return tuple;
 }
 
@@ -278,7 +278,7 @@ StmtPtr Parser::parse_with() {
   auto with = std::make_unique<Stmt>();
   with->kind = StmtKind::kWith;
   with->line = take().line;
-  while (now().kind != TokenKind::kBlockEnd) {
+  while (current().kind != TokenKind::kBlockEnd) {
     if (!with->targets.empty()) expect_operator(",");
     with->targets.push_back(parse_primary());
     if (with->targets.back()->kind != ExprKind::kName) error("this cannot be assigned to", "a name");
@@ -291,15 +291,15 @@ StmtPtr Parser::parse_with() {
 }
 
 StmtPtr Parser::parse_loop_control() {
-  if (loops_ == 0) error("{% " + now().text + " %} stands outside of any loop");
+  if (loops_ == 0) error("{% " + current().text + " %} stands outside of any loop");
   auto control = std::make_unique<Stmt>();
-  control->kind = now().text == "break" ? StmtKind::kBreak : StmtKind::kContinue;
+  control->kind = current().text == "break" ? StmtKind::kBreak : StmtKind::kContinue;
   control->line = take().line;
   return control;
 }
 
 // Blocks that are just a body with a frame of its own.
-StmtPtr Parser::parse_captured(StmtKind kind, std::string_view end) {
+StmtPtr Parser::parse_simple_block(StmtKind kind, std::string_view end) {
   auto block = std::make_unique<Stmt>();
   block->kind = kind;
   block->line = take().line;

@@ -14,7 +14,7 @@ namespace doppler::jinja {
 
 class Parser {
  public:
-  Parser(std::vector<Token> tokens, const std::string& name) : tokens_(std::move(tokens)), place_{name, 1, {}, {}} {}
+  Parser(std::vector<Token> tokens, const std::string& name) : tokens_(std::move(tokens)), location_{name, 1, {}, {}} {}
 
   Body parse_template();
 
@@ -32,7 +32,7 @@ class Parser {
   StmtPtr parse_call();
   StmtPtr parse_with();
   StmtPtr parse_loop_control();
-  StmtPtr parse_captured(StmtKind kind, std::string_view end);
+  StmtPtr parse_simple_block(StmtKind kind, std::string_view end);
   void parse_signature(MacroDefinition& macro);
   ExprPtr parse_target(bool may_be_attribute, std::string_view end = {});
 
@@ -63,11 +63,11 @@ class Parser {
   std::string parse_dotted_name();
 
   // Tokens
-  const Token& now() const { return tokens_[at_]; }
+  const Token& current() const { return tokens_[at_]; }
   const Token& peek() const { return tokens_[at_ + 1 < tokens_.size() ? at_ + 1 : at_]; }
   const Token& take();  // stays at the last, which is kEnd
-  bool at_word(std::string_view word) const { return now().kind == TokenKind::kName && now().text == word; }
-  bool at_operator(std::string_view op) const { return now().kind == TokenKind::kOperator && now().text == op; }
+  bool at_word(std::string_view word) const { return current().kind == TokenKind::kName && current().text == word; }
+  bool at_operator(std::string_view op) const { return current().kind == TokenKind::kOperator && current().text == op; }
   bool skip_word(std::string_view word);
   bool skip_operator(std::string_view op);
   void expect_operator(std::string_view op);
@@ -78,18 +78,18 @@ class Parser {
   [[noreturn]] void unexpected(std::string wanted);
 
   // Nodes
-  ExprPtr node(ExprKind kind, int line) const;
-  ExprPtr join(ExprKind kind, int line, ExprPtr a, ExprPtr b = nullptr, ExprPtr c = nullptr);
-  void adopt(Expr& parent, ExprPtr child);
-  void deepen(Expr& parent, const ExprPtr& child);
+  ExprPtr make_node(ExprKind kind, int line) const;
+  ExprPtr combine(ExprKind kind, int line, ExprPtr a, ExprPtr b = nullptr, ExprPtr c = nullptr);
+  void add_child(Expr& parent, ExprPtr child);
+  void check_depth(Expr& parent, const ExprPtr& child);
 
   // Held while a bracket, a block or an expression within another is read.
-  class Nest {
+  class NestingGuard {
    public:
-    explicit Nest(Parser& parser);
-    ~Nest() { --parser_.nesting_; }
-    Nest(const Nest&) = delete;
-    Nest& operator=(const Nest&) = delete;
+    explicit NestingGuard(Parser& parser);
+    ~NestingGuard() { --parser_.nesting_; }
+    NestingGuard(const NestingGuard&) = delete;
+    NestingGuard& operator=(const NestingGuard&) = delete;
 
    private:
     Parser& parser_;
@@ -97,13 +97,13 @@ class Parser {
 
   const std::vector<Token> tokens_;
   size_t at_ = 0;
-  Place place_;
+  Location location_;
   int nesting_ = 0;
   int loops_ = 0;  // for loops around this place, up to the next macro
 };
 
-// Fills in every Slot and Frame of the program (scope.cpp). Fails on an unknown filter or test, as jinja2 does, unless
-// it stands under a condition: then it is an error only if it is reached.
+// Fills in every VariableRef and Frame of the program (scope.cpp). Fails on an unknown filter or test, as jinja2 does,
+// unless it stands under a condition: then it is an error only if it is reached.
 void bind_frames(Program& program);
 
 }  // namespace doppler::jinja

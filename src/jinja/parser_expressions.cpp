@@ -5,14 +5,14 @@
 
 namespace doppler::jinja {
 
-ExprPtr Parser::node(ExprKind kind, int line) const {
+ExprPtr Parser::make_node(ExprKind kind, int line) const {
   auto expr = std::make_unique<Expr>();
   expr->kind = kind;
   expr->line = line;
   return expr;
 }
 
-void Parser::deepen(Expr& parent, const ExprPtr& child) {
+void Parser::check_depth(Expr& parent, const ExprPtr& child) {
   if (!child) return;
   if (child->depth >= parent.depth) parent.depth = child->depth + 1;
   // A tree that is too deep would overrun the stack of whoever walks it.
@@ -21,27 +21,27 @@ void Parser::deepen(Expr& parent, const ExprPtr& child) {
   }
 }
 
-void Parser::adopt(Expr& parent, ExprPtr child) {
-  deepen(parent, child);
+void Parser::add_child(Expr& parent, ExprPtr child) {
+  check_depth(parent, child);
   parent.parts.push_back(std::move(child));
 }
 
-ExprPtr Parser::join(ExprKind kind, int line, ExprPtr a, ExprPtr b, ExprPtr c) {
-  ExprPtr expr = node(kind, line);
+ExprPtr Parser::combine(ExprKind kind, int line, ExprPtr a, ExprPtr b, ExprPtr c) {
+  ExprPtr expr = make_node(kind, line);
   const bool three = c || kind == ExprKind::kCondition;
-  adopt(*expr, std::move(a));
-  if (b || three) adopt(*expr, std::move(b));
-  if (three) adopt(*expr, std::move(c));
+  add_child(*expr, std::move(a));
+  if (b || three) add_child(*expr, std::move(b));
+  if (three) add_child(*expr, std::move(c));
   return expr;
 }
 
 // `a, b` makes a tuple without any brackets. `end` is a word that ends it, as `in` ends the targets of a for.
 ExprPtr Parser::parse_tuple(bool with_condition, bool in_brackets, std::string_view end) {
-  const int line = now().line;
+  const int line = current().line;
   std::vector<ExprPtr> items;
   bool is_tuple = false;
   for (;;) {
-    const TokenKind kind = now().kind;
+    const TokenKind kind = current().kind;
     if (kind == TokenKind::kVariableEnd || kind == TokenKind::kBlockEnd || at_operator(")")) break;
     if (!end.empty() && at_word(end)) break;
     items.push_back(with_condition ? parse_condition() : parse_or());
@@ -50,42 +50,42 @@ ExprPtr Parser::parse_tuple(bool with_condition, bool in_brackets, std::string_v
   }
   if (!is_tuple && !items.empty()) return std::move(items.front());
   if (!is_tuple && !in_brackets) unexpected("an expression");
-  ExprPtr tuple = node(ExprKind::kTuple, line);
-  for (ExprPtr& item : items) adopt(*tuple, std::move(item));
+  ExprPtr tuple = make_node(ExprKind::kTuple, line);
+  for (ExprPtr& item : items) add_child(*tuple, std::move(item));
   return tuple;
 }
 
 ExprPtr Parser::parse_condition() {
-  const Nest nest(*this);
-  const int line = now().line;
+  const NestingGuard guard(*this);
+  const int line = current().line;
   ExprPtr value = parse_or();
   while (skip_word("if")) {
     ExprPtr test = parse_or();
     ExprPtr otherwise = skip_word("else") ? parse_condition() : nullptr;
-    value = join(ExprKind::kCondition, line, std::move(test), std::move(value), std::move(otherwise));
+    value = combine(ExprKind::kCondition, line, std::move(test), std::move(value), std::move(otherwise));
   }
   return value;
 }
 
 ExprPtr Parser::parse_or() {
-  const int line = now().line;
+  const int line = current().line;
   ExprPtr left = parse_and();
-  while (skip_word("or")) left = join(ExprKind::kOr, line, std::move(left), parse_and());
+  while (skip_word("or")) left = combine(ExprKind::kOr, line, std::move(left), parse_and());
   return left;
 }
 
 ExprPtr Parser::parse_and() {
-  const int line = now().line;
+  const int line = current().line;
   ExprPtr left = parse_not();
-  while (skip_word("and")) left = join(ExprKind::kAnd, line, std::move(left), parse_not());
+  while (skip_word("and")) left = combine(ExprKind::kAnd, line, std::move(left), parse_not());
   return left;
 }
 
 ExprPtr Parser::parse_not() {
   if (!at_word("not")) return parse_compare();
-  const Nest nest(*this);
+  const NestingGuard guard(*this);
   const int line = take().line;
-  return join(ExprKind::kNot, line, parse_not());
+  return combine(ExprKind::kNot, line, parse_not());
 }
 
 ExprPtr Parser::parse_compare() {
@@ -93,7 +93,7 @@ ExprPtr Parser::parse_compare() {
   ExprPtr chain;
   for (;;) {
     std::string op;
-    const int line = now().line;
+    const int line = current().line;
     for (const std::string_view candidate : {"==", "!=", "<", "<=", ">", ">="}) {
       if (at_operator(candidate)) op = candidate;
     }
@@ -108,11 +108,11 @@ ExprPtr Parser::parse_compare() {
       break;
     }
     if (!chain) {
-      chain = node(ExprKind::kCompare, line);
-      adopt(*chain, std::move(first));
+      chain = make_node(ExprKind::kCompare, line);
+      add_child(*chain, std::move(first));
     }
     chain->operators.push_back(std::move(op));
-    adopt(*chain, parse_sum());
+    add_child(*chain, parse_sum());
   }
   return chain ? std::move(chain) : std::move(first);
 }
@@ -121,18 +121,18 @@ ExprPtr Parser::parse_sum() {
   ExprPtr left = parse_concat();
   while (at_operator("+") || at_operator("-")) {
     const Token& op = take();
-    left = join(ExprKind::kBinary, op.line, std::move(left), parse_concat());
+    left = combine(ExprKind::kBinary, op.line, std::move(left), parse_concat());
     left->text = op.text;
   }
   return left;
 }
 
 ExprPtr Parser::parse_concat() {
-  const int line = now().line;
+  const int line = current().line;
   ExprPtr first = parse_product();
   if (!at_operator("~")) return first;
-  ExprPtr chain = join(ExprKind::kConcat, line, std::move(first));
-  while (skip_operator("~")) adopt(*chain, parse_product());
+  ExprPtr chain = combine(ExprKind::kConcat, line, std::move(first));
+  while (skip_operator("~")) add_child(*chain, parse_product());
   return chain;
 }
 
@@ -140,7 +140,7 @@ ExprPtr Parser::parse_product() {
   ExprPtr left = parse_power();
   while (at_operator("*") || at_operator("/") || at_operator("//") || at_operator("%")) {
     const Token& op = take();
-    left = join(ExprKind::kBinary, op.line, std::move(left), parse_power());
+    left = combine(ExprKind::kBinary, op.line, std::move(left), parse_power());
     left->text = op.text;
   }
   return left;
@@ -150,7 +150,7 @@ ExprPtr Parser::parse_power() {
   ExprPtr left = parse_unary();
   while (at_operator("**")) {
     const Token& op = take();
-    left = join(ExprKind::kBinary, op.line, std::move(left), parse_unary());
+    left = combine(ExprKind::kBinary, op.line, std::move(left), parse_unary());
     left->text = op.text;
   }
   return left;
@@ -159,9 +159,9 @@ ExprPtr Parser::parse_power() {
 ExprPtr Parser::parse_unary(bool with_filters) {
   ExprPtr value;
   if (at_operator("-") || at_operator("+")) {
-    const Nest nest(*this);
+    const NestingGuard guard(*this);
     const Token& op = take();
-    value = join(op.text == "-" ? ExprKind::kNegate : ExprKind::kPlus, op.line, parse_unary(false));
+    value = combine(op.text == "-" ? ExprKind::kNegate : ExprKind::kPlus, op.line, parse_unary(false));
   } else {
     value = parse_primary();
   }
@@ -170,35 +170,35 @@ ExprPtr Parser::parse_unary(bool with_filters) {
 }
 
 ExprPtr Parser::parse_primary(bool may_be_attribute) {
-  const Token& token = now();
+  const Token& token = current();
   const int line = token.line;
   ExprPtr expr;
   switch (token.kind) {
     case TokenKind::kName: {
       const std::string& word = take().text;
       if (word == "true" || word == "True" || word == "false" || word == "False") {
-        expr = node(ExprKind::kBool, line);
+        expr = make_node(ExprKind::kBool, line);
         expr->integer = word == "true" || word == "True";
       } else if (word == "none" || word == "None") {
-        expr = node(ExprKind::kNone, line);
+        expr = make_node(ExprKind::kNone, line);
       } else {
         const bool attribute = may_be_attribute && skip_operator(".");
-        expr = node(attribute ? ExprKind::kAttributeTarget : ExprKind::kName, line);
+        expr = make_node(attribute ? ExprKind::kAttributeTarget : ExprKind::kName, line);
         expr->text = word;
         if (attribute) expr->attribute = expect_name();
       }
       return expr;
     }
     case TokenKind::kString:
-      expr = node(ExprKind::kString, line);
-      while (now().kind == TokenKind::kString) expr->text += take().text;  // neighbours are one string
+      expr = make_node(ExprKind::kString, line);
+      while (current().kind == TokenKind::kString) expr->text += take().text;  // neighbours are one string
       return expr;
     case TokenKind::kInteger:
-      expr = node(ExprKind::kInt, line);
+      expr = make_node(ExprKind::kInt, line);
       expr->integer = take().integer;
       return expr;
     case TokenKind::kFloat:
-      expr = node(ExprKind::kFloat, line);
+      expr = make_node(ExprKind::kFloat, line);
       expr->real = take().real;
       return expr;
     default: break;
@@ -206,17 +206,17 @@ ExprPtr Parser::parse_primary(bool may_be_attribute) {
   if (at_operator("[")) return parse_list();
   if (at_operator("{")) return parse_dict();
   if (!skip_operator("(")) unexpected("an expression");
-  const Nest nest(*this);
+  const NestingGuard guard(*this);
   expr = parse_tuple(true, /*in_brackets=*/true);
   expect_operator(")");
   return expr;
 }
 
 ExprPtr Parser::parse_list() {
-  const Nest nest(*this);
-  ExprPtr list = node(ExprKind::kList, take().line);
+  const NestingGuard guard(*this);
+  ExprPtr list = make_node(ExprKind::kList, take().line);
   while (!at_operator("]")) {
-    adopt(*list, parse_expression());
+    add_child(*list, parse_expression());
     if (!skip_operator(",")) break;
   }
   expect_operator("]");
@@ -224,12 +224,12 @@ ExprPtr Parser::parse_list() {
 }
 
 ExprPtr Parser::parse_dict() {
-  const Nest nest(*this);
-  ExprPtr dict = node(ExprKind::kDict, take().line);
+  const NestingGuard guard(*this);
+  ExprPtr dict = make_node(ExprKind::kDict, take().line);
   while (!at_operator("}")) {
-    adopt(*dict, parse_expression());
+    add_child(*dict, parse_expression());
     expect_operator(":");
-    adopt(*dict, parse_expression());
+    add_child(*dict, parse_expression());
     if (!skip_operator(",")) break;
   }
   expect_operator("}");
@@ -241,7 +241,7 @@ ExprPtr Parser::parse_postfix(ExprPtr value) {
     if (at_operator(".") || at_operator("[")) {
       value = parse_subscript(std::move(value));
     } else if (at_operator("(")) {
-      value = join(ExprKind::kCall, now().line, std::move(value));
+      value = combine(ExprKind::kCall, current().line, std::move(value));
       parse_arguments(*value);
     } else {
       return value;
@@ -250,19 +250,19 @@ ExprPtr Parser::parse_postfix(ExprPtr value) {
 }
 
 ExprPtr Parser::parse_subscript(ExprPtr value) {
-  const int line = now().line;
+  const int line = current().line;
   if (skip_operator(".")) {
-    if (now().kind == TokenKind::kInteger) {
-      ExprPtr key = node(ExprKind::kInt, line);
+    if (current().kind == TokenKind::kInteger) {
+      ExprPtr key = make_node(ExprKind::kInt, line);
       key->integer = take().integer;
-      return join(ExprKind::kItem, line, std::move(value), std::move(key));
+      return combine(ExprKind::kItem, line, std::move(value), std::move(key));
     }
-    if (now().kind != TokenKind::kName) unexpected("a name or a number after '.'");
-    ExprPtr attribute = join(ExprKind::kAttribute, line, std::move(value));
+    if (current().kind != TokenKind::kName) unexpected("a name or a number after '.'");
+    ExprPtr attribute = combine(ExprKind::kAttribute, line, std::move(value));
     attribute->text = take().text;
     return attribute;
   }
-  const Nest nest(*this);
+  const NestingGuard guard(*this);
   expect_operator("[");
   if (at_operator("]")) unexpected("a key between the brackets");
   ExprPtr start, stop, step;
@@ -270,11 +270,11 @@ ExprPtr Parser::parse_subscript(ExprPtr value) {
   ExprPtr key = parse_subscript_part(start, stop, step, is_slice);
   if (at_operator(",")) error("several keys in one pair of brackets are not supported");
   expect_operator("]");
-  if (!is_slice) return join(ExprKind::kItem, line, std::move(value), std::move(key));
-  ExprPtr slice = join(ExprKind::kSlice, line, std::move(value));
-  adopt(*slice, std::move(start));
-  adopt(*slice, std::move(stop));
-  adopt(*slice, std::move(step));
+  if (!is_slice) return combine(ExprKind::kItem, line, std::move(value), std::move(key));
+  ExprPtr slice = combine(ExprKind::kSlice, line, std::move(value));
+  add_child(*slice, std::move(start));
+  add_child(*slice, std::move(stop));
+  add_child(*slice, std::move(step));
   return slice;
 }
 
@@ -296,7 +296,7 @@ ExprPtr Parser::parse_filters_and_tests(ExprPtr value) {
     } else if (at_word("is")) {
       value = parse_test(std::move(value));
     } else if (at_operator("(")) {
-      value = join(ExprKind::kCall, now().line, std::move(value));
+      value = combine(ExprKind::kCall, current().line, std::move(value));
       parse_arguments(*value);
     } else {
       return value;
@@ -311,8 +311,8 @@ std::string Parser::parse_dotted_name() {
 }
 
 ExprPtr Parser::parse_filter(ExprPtr value) {
-  ExprPtr filter = node(ExprKind::kFilter, now().line);
-  adopt(*filter, std::move(value));
+  ExprPtr filter = make_node(ExprKind::kFilter, current().line);
+  add_child(*filter, std::move(value));
   filter->text = parse_dotted_name();
   if (at_operator("(")) parse_arguments(*filter);
   return filter;
@@ -331,9 +331,9 @@ ExprPtr Parser::parse_filter_chain(bool starts_with_name) {
 ExprPtr Parser::parse_test(ExprPtr value) {
   const int line = take().line;
   const bool negated = skip_word("not");
-  ExprPtr test = join(ExprKind::kTest, line, std::move(value));
+  ExprPtr test = combine(ExprKind::kTest, line, std::move(value));
   test->text = parse_dotted_name();
-  const TokenKind kind = now().kind;
+  const TokenKind kind = current().kind;
   if (at_operator("(")) {
     parse_arguments(*test);
   } else if ((kind == TokenKind::kName || kind == TokenKind::kString || kind == TokenKind::kInteger ||
@@ -341,14 +341,14 @@ ExprPtr Parser::parse_test(ExprPtr value) {
              !at_word("else") && !at_word("or") && !at_word("and")) {
     if (at_word("is")) error("tests cannot be chained with 'is'");
     ExprPtr argument = parse_postfix(parse_primary());
-    deepen(*test, argument);
+    check_depth(*test, argument);
     test->call.positional.push_back(std::move(argument));
   }
-  return negated ? join(ExprKind::kNot, line, std::move(test)) : std::move(test);
+  return negated ? combine(ExprKind::kNot, line, std::move(test)) : std::move(test);
 }
 
 void Parser::parse_arguments(Expr& expr) {
-  const Nest nest(*this);
+  const NestingGuard guard(*this);
   expect_operator("(");
   CallArguments& call = expr.call;
   const auto require = [&](bool condition) {
@@ -358,12 +358,12 @@ void Parser::parse_arguments(Expr& expr) {
     if (skip_operator("**")) {
       require(!call.dict);
       call.dict = parse_expression();
-      deepen(expr, call.dict);
+      check_depth(expr, call.dict);
     } else if (skip_operator("*")) {
       require(!call.list && !call.dict);
       call.list = parse_expression();
-      deepen(expr, call.list);
-    } else if (now().kind == TokenKind::kName && peek().kind == TokenKind::kOperator && peek().text == "=") {
+      check_depth(expr, call.list);
+    } else if (current().kind == TokenKind::kName && peek().kind == TokenKind::kOperator && peek().text == "=") {
       require(!call.dict);
       if (call.named.size() >= kMaxNamedArguments) error("a call has too many named arguments");
       std::string name = take().text;
@@ -372,11 +372,11 @@ void Parser::parse_arguments(Expr& expr) {
         if (other == name) error("an argument is given twice: '" + name + "'");
       }
       call.named.emplace_back(std::move(name), parse_expression());
-      deepen(expr, call.named.back().second);
+      check_depth(expr, call.named.back().second);
     } else {
       require(!call.list && !call.dict && call.named.empty());
       call.positional.push_back(parse_expression());
-      deepen(expr, call.positional.back());
+      check_depth(expr, call.positional.back());
     }
     if (!skip_operator(",")) break;
   }

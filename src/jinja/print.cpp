@@ -120,13 +120,13 @@ void print(Runtime& rt, const Value& value, TextBuilder& out) {
 }
 
 void print_repr(Runtime& rt, const Value& value, TextBuilder& out) {
-  const Runtime::Nest nest(rt);
+  const Runtime::DepthGuard guard(rt);
   rt.step();
   switch (value.kind()) {
     case Kind::kNone: out.add("None"); return;
-    case Kind::kBool: out.add(value.whole() ? "True" : "False"); return;
-    case Kind::kInt: out.add(std::to_string(value.whole())); return;
-    case Kind::kFloat: out.add(float_text(value.number())); return;
+    case Kind::kBool: out.add(value.as_integer() ? "True" : "False"); return;
+    case Kind::kInt: out.add(std::to_string(value.as_integer())); return;
+    case Kind::kFloat: out.add(float_text(value.as_double())); return;
     case Kind::kUndefined: out.add("Undefined"); return;
     case Kind::kString:
       if (value.is_markup()) out.add("Markup(");
@@ -150,7 +150,8 @@ void print_repr(Runtime& rt, const Value& value, TextBuilder& out) {
     case Kind::kMacro: print_macro(value.as<MacroObject>(), out); return;
     case Kind::kLoop: print_loop(rt, value.as<LoopObject>(), out); return;
     case Kind::kIterator:
-    case Kind::kFunction: rt.error(a_type(value) + " cannot be printed", "a call, or |list to see what is in it");
+    case Kind::kFunction:
+      rt.error(described_type(value) + " cannot be printed", "a call, or |list to see what is in it");
     case Kind::kMissing:
     case Kind::kScope: break;
   }
@@ -181,7 +182,7 @@ std::string unicode_escape(char32_t unit) {
 }
 
 void print_json_string(Runtime& rt, std::string_view s, bool ensure_ascii, TextBuilder& out) {
-  rt.characters(s.size());
+  rt.count_characters(s.size());
   out.add('"');
   size_t plain = 0;  // start of what can be copied as it is
   for (size_t at = 0; at < s.size();) {
@@ -223,20 +224,20 @@ class JsonPrinter {
   JsonPrinter(Runtime& rt, const JsonStyle& style, TextBuilder& out) : rt_(rt), style_(style), out_(out) {}
 
   void write(const Value& value, int level) {
-    const Runtime::Nest nest(rt_);
+    const Runtime::DepthGuard guard(rt_);
     rt_.step();
     switch (value.kind()) {
       case Kind::kNone: out_.add("null"); return;
-      case Kind::kBool: out_.add(value.whole() ? "true" : "false"); return;
-      case Kind::kInt: out_.add(std::to_string(value.whole())); return;
-      case Kind::kFloat: out_.add(json_float(value.number())); return;
+      case Kind::kBool: out_.add(value.as_integer() ? "true" : "false"); return;
+      case Kind::kInt: out_.add(std::to_string(value.as_integer())); return;
+      case Kind::kFloat: out_.add(json_float(value.as_double())); return;
       case Kind::kString: print_json_string(rt_, value.text(), style_.ensure_ascii, out_); return;
       case Kind::kList:
       case Kind::kTuple: write_list(value.items(), level); return;
       case Kind::kDict: write_dict(value.as<DictObject>(), level); return;
       case Kind::kUndefined:
         rt_.error("an undefined value cannot be written as JSON", "", value.as<UndefinedObject>().message);
-      default: rt_.error(a_type(value) + " cannot be written as JSON");
+      default: rt_.error(described_type(value) + " cannot be written as JSON");
     }
   }
 
@@ -287,10 +288,10 @@ class JsonPrinter {
     switch (key.kind()) {
       case Kind::kString: return print_json_string(rt_, key.text(), style_.ensure_ascii, out_);
       case Kind::kNone: name = "null"; break;
-      case Kind::kBool: name = key.whole() ? "true" : "false"; break;
-      case Kind::kInt: name = std::to_string(key.whole()); break;
-      case Kind::kFloat: name = json_float(key.number()); break;
-      default: rt_.error(a_type(key) + " cannot be a key in JSON");
+      case Kind::kBool: name = key.as_integer() ? "true" : "false"; break;
+      case Kind::kInt: name = std::to_string(key.as_integer()); break;
+      case Kind::kFloat: name = json_float(key.as_double()); break;
+      default: rt_.error(described_type(key) + " cannot be a key in JSON");
     }
     out_.add("\"" + name + "\"");
   }

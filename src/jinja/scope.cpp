@@ -20,10 +20,10 @@ class Symbols {
   Symbols(const Symbols* parent, Frame& frame) : parent_(parent), frame_(frame) { layers_.emplace_back(); }
 
   // A variable of this frame or of one around it.
-  std::optional<Slot> find(const std::string& name) const {
+  std::optional<VariableRef> find(const std::string& name) const {
     int hops = 0;
     for (const Symbols* s = this; s; s = s->parent_, ++hops) {
-      if (s->has(name)) return Slot{hops, s->slots_.find(name)->second};
+      if (s->has(name)) return VariableRef{hops, s->slots_.find(name)->second};
     }
     return std::nullopt;
   }
@@ -63,7 +63,7 @@ class Symbols {
   }
 
   // To be called when everything in the frame has been seen.
-  void settle() {
+  void finish() {
     for (const auto& [name, origin] : layers_.front().names) {
       Frame::Variable& variable = frame_.variables[static_cast<size_t>(slots_[name])];
       variable.from = origin.from;
@@ -74,7 +74,7 @@ class Symbols {
  private:
   struct Origin {
     Frame::From from;
-    Slot outer;
+    VariableRef outer;
   };
   struct Layer {
     std::map<std::string, Origin> names;
@@ -94,7 +94,7 @@ class Symbols {
     return false;
   }
   Origin initial(const std::string& name, Frame::From otherwise) const {
-    std::optional<Slot> outer = parent_ ? parent_->find(name) : std::nullopt;
+    std::optional<VariableRef> outer = parent_ ? parent_->find(name) : std::nullopt;
     if (!outer) return {otherwise, {}};
     ++outer->hops;  // seen from here
     return {Frame::From::kOuter, *outer};
@@ -113,19 +113,15 @@ class Symbols {
 };
 
 // First pass over a frame: what it reads and assigns, in order. Bodies with a frame of their own are left out.
-void survey(const Expr* expr, Symbols& symbols) {
+void collect(const Expr* expr, Symbols& symbols) {
   if (!expr) return;
   if (expr->kind == ExprKind::kName || expr->kind == ExprKind::kAttributeTarget) symbols.read(expr->text);
-  for (const ExprPtr& part : expr->parts) survey(part.get(), symbols);
-  for (const ExprPtr& argument : expr->call.positional) survey(argument.get(), symbols);
-  for (const auto& [name, argument] : expr->call.named) survey(argument.get(), symbols);
-  survey(expr->call.list.get(), symbols);
-  survey(expr->call.dict.get(), symbols);
+  each_child(*expr, [&](const Expr* child) { collect(child, symbols); });
 }
 
-void survey_target(const Expr& target, Symbols& symbols, bool as_parameter) {
+void collect_target(const Expr& target, Symbols& symbols, bool as_parameter) {
   if (target.kind == ExprKind::kTuple) {
-    for (const ExprPtr& part : target.parts) survey_target(*part, symbols, as_parameter);
+    for (const ExprPtr& part : target.parts) collect_target(*part, symbols, as_parameter);
   } else if (target.kind == ExprKind::kAttributeTarget) {
     symbols.read(target.text);
   } else if (as_parameter) {
@@ -135,36 +131,36 @@ void survey_target(const Expr& target, Symbols& symbols, bool as_parameter) {
   }
 }
 
-void survey(const Body& body, Symbols& symbols);
+void collect(const Body& body, Symbols& symbols);
 
-void survey_if(const Stmt& choice, size_t branch, Symbols& symbols) {
+void collect_if(const Stmt& choice, size_t branch, Symbols& symbols) {
   const auto elifs = [&] {
-    for (size_t i = 1; branch == 0 && i < choice.branches.size(); ++i) survey_if(choice, i, symbols);
+    for (size_t i = 1; branch == 0 && i < choice.branches.size(); ++i) collect_if(choice, i, symbols);
   };
   const auto otherwise = [&] {
-    if (branch == 0) survey(choice.otherwise, symbols);
+    if (branch == 0) collect(choice.otherwise, symbols);
   };
-  survey(choice.branches[branch].test.get(), symbols);
-  symbols.branches([&] { survey(choice.branches[branch].body, symbols); }, elifs, otherwise);
+  collect(choice.branches[branch].test.get(), symbols);
+  symbols.branches([&] { collect(choice.branches[branch].body, symbols); }, elifs, otherwise);
 }
 
-void survey(const Body& body, Symbols& symbols) {
+void collect(const Body& body, Symbols& symbols) {
   for (const StmtPtr& statement : body) {
     const Stmt& s = *statement;
     switch (s.kind) {
       case StmtKind::kOutput:
       case StmtKind::kWith:
-        for (const ExprPtr& part : s.parts) survey(part.get(), symbols);
+        for (const ExprPtr& part : s.parts) collect(part.get(), symbols);
         break;
       case StmtKind::kFor:
       case StmtKind::kCall:
-      case StmtKind::kFilterBlock: survey(s.value.get(), symbols); break;
-      case StmtKind::kIf: survey_if(s, 0, symbols); break;
+      case StmtKind::kFilterBlock: collect(s.value.get(), symbols); break;
+      case StmtKind::kIf: collect_if(s, 0, symbols); break;
       case StmtKind::kSet:
-        survey(s.value.get(), symbols);
-        survey_target(*s.target, symbols, false);
+        collect(s.value.get(), symbols);
+        collect_target(*s.target, symbols, false);
         break;
-      case StmtKind::kSetBlock: survey_target(*s.target, symbols, false); break;
+      case StmtKind::kSetBlock: collect_target(*s.target, symbols, false); break;
       case StmtKind::kMacro: symbols.assign(s.macro->name); break;
       case StmtKind::kScope:
       case StmtKind::kBreak:
@@ -174,94 +170,86 @@ void survey(const Body& body, Symbols& symbols) {
 }
 
 // Whether `name` is read in a body before anything there assigns it.
-class Search {
+class ReadBeforeAssignment {
  public:
-  explicit Search(std::string_view name) : name_(name) {}
+  explicit ReadBeforeAssignment(std::string_view name) : name_(name) {}
   bool in(const Body& body) {
-    look(body);
+    visit(body);
     return found_;
   }
 
  private:
-  void meet(const std::string& name, bool reads) {
-    if (name == name_ && !over_) {
-      over_ = true;
+  void see(const std::string& name, bool reads) {
+    if (name == name_ && !decided_) {
+      decided_ = true;
       found_ = reads;
     }
   }
-  void look(const Expr* expr) {
-    if (!expr || over_) return;
-    if (expr->kind == ExprKind::kName) meet(expr->text, true);
-    for (const ExprPtr& part : expr->parts) look(part.get());
-    for (const ExprPtr& argument : expr->call.positional) look(argument.get());
-    for (const auto& [unused, argument] : expr->call.named) look(argument.get());
-    look(expr->call.list.get());
-    look(expr->call.dict.get());
+  void visit(const Expr* expr) {
+    if (!expr || decided_) return;
+    if (expr->kind == ExprKind::kName) see(expr->text, true);
+    each_child(*expr, [&](const Expr* child) { visit(child); });
   }
-  void look_target(const Expr* target) {
+  void visit_target(const Expr* target) {
     if (!target) return;
-    if (target->kind == ExprKind::kName) meet(target->text, false);
-    for (const ExprPtr& part : target->parts) look_target(part.get());
+    if (target->kind == ExprKind::kName) see(target->text, false);
+    for (const ExprPtr& part : target->parts) visit_target(part.get());
   }
-  void look(const Body& body) {
+  void visit(const Body& body) {
     for (const StmtPtr& s : body) {
-      if (over_) return;
-      look_target(s->target.get());
-      for (const ExprPtr& target : s->targets) look_target(target.get());
-      for (const ExprPtr& part : s->parts) look(part.get());
-      look(s->value.get());
+      if (decided_) return;
+      visit_target(s->target.get());
+      for (const ExprPtr& target : s->targets) visit_target(target.get());
+      for (const ExprPtr& part : s->parts) visit(part.get());
+      visit(s->value.get());
       for (const Branch& branch : s->branches) {
-        look(branch.test.get());
-        look(branch.body);
+        visit(branch.test.get());
+        visit(branch.body);
       }
       if (s->macro) {
-        for (const std::string& parameter : s->macro->parameters) meet(parameter, false);
-        for (const ExprPtr& value : s->macro->defaults) look(value.get());
-        look(s->macro->body);
+        for (const std::string& parameter : s->macro->parameters) see(parameter, false);
+        for (const ExprPtr& value : s->macro->defaults) visit(value.get());
+        visit(s->macro->body);
       }
-      look(s->body);
-      look(s->otherwise);
-      look(s->test.get());
+      visit(s->body);
+      visit(s->otherwise);
+      visit(s->test.get());
     }
   }
 
   const std::string_view name_;
-  bool over_ = false, found_ = false;
+  bool decided_ = false, found_ = false;
 };
 
 // Second pass: gives every name its slot, frame by frame.
 class Binder {
  public:
-  explicit Binder(const std::string& name) : place_{name, 1, {}, {}} {}
+  explicit Binder(const std::string& name) : location_{name, 1, {}, {}} {}
 
-  void bind(Body& body, const Symbols& symbols, bool soft) {
-    for (StmtPtr& statement : body) bind(*statement, symbols, soft);
+  void bind(Body& body, const Symbols& symbols, bool conditional) {
+    for (StmtPtr& statement : body) bind(*statement, symbols, conditional);
   }
 
  private:
   [[noreturn]] void error(int line, std::string what) {
-    place_.line = line;
-    fail_at(place_, ErrorCode::kFormat, std::move(what));
+    location_.line = line;
+    fail_at(location_, ErrorCode::kFormat, std::move(what));
   }
 
-  // `soft` is true under a condition of the same frame.
-  void bind(Expr* expr, const Symbols& symbols, bool soft) {
+  // `conditional` is true under a condition of the same frame.
+  void bind(Expr* expr, const Symbols& symbols, bool conditional) {
     if (!expr) return;
     if (expr->kind == ExprKind::kName || expr->kind == ExprKind::kAttributeTarget) {
-      expr->slot = symbols.find(expr->text).value_or(Slot{});
+      expr->variable = symbols.find(expr->text).value_or(VariableRef{});
     }
-    if (expr->kind == ExprKind::kCondition) soft = true;
-    if (!soft && expr->kind == ExprKind::kFilter && !is_filter(expr->text)) {
+    if (expr->kind == ExprKind::kCondition) conditional = true;
+    if (!conditional && expr->kind == ExprKind::kFilter && !is_filter(expr->text)) {
       error(expr->line, "there is no filter called '" + expr->text + "'");
     }
-    if (!soft && expr->kind == ExprKind::kTest && !is_test(expr->text)) {
+    if (!conditional && expr->kind == ExprKind::kTest && !is_test(expr->text)) {
       error(expr->line, "there is no test called '" + expr->text + "'");
     }
-    for (ExprPtr& part : expr->parts) bind(part.get(), symbols, soft);
-    for (ExprPtr& argument : expr->call.positional) bind(argument.get(), symbols, soft);
-    for (auto& [name, argument] : expr->call.named) bind(argument.get(), symbols, soft);
-    bind(expr->call.list.get(), symbols, soft);
-    bind(expr->call.dict.get(), symbols, soft);
+    each_child(*expr, [&](Expr* child) { bind(child, symbols, conditional); });
   }
 
   void bind_target(Expr* target, const Symbols& symbols) {
@@ -272,16 +260,16 @@ class Binder {
     if (target->kind != ExprKind::kTuple) bind(target, symbols, true);
   }
 
-  void bind(Stmt& s, const Symbols& symbols, bool soft) {
+  void bind(Stmt& s, const Symbols& symbols, bool conditional) {
     switch (s.kind) {
-      case StmtKind::kFor: bind_for(s, symbols, soft); return;
+      case StmtKind::kFor: bind_for(s, symbols, conditional); return;
       case StmtKind::kMacro:
-        s.slot = symbols.find(s.macro->name).value_or(Slot{});
+        s.variable = symbols.find(s.macro->name).value_or(VariableRef{});
         bind_macro(s, symbols);
         return;
       case StmtKind::kCall:
         bind_macro(s, symbols);
-        bind(s.value.get(), symbols, soft);
+        bind(s.value.get(), symbols, conditional);
         return;
       case StmtKind::kIf:
         for (Branch& branch : s.branches) {
@@ -293,25 +281,25 @@ class Binder {
       case StmtKind::kSetBlock:
       case StmtKind::kFilterBlock:
       case StmtKind::kWith:
-      case StmtKind::kScope: bind_block(s, symbols, soft); return;
+      case StmtKind::kScope: bind_block(s, symbols, conditional); return;
       case StmtKind::kOutput:
       case StmtKind::kSet:
       case StmtKind::kBreak:
       case StmtKind::kContinue: break;
     }
-    for (ExprPtr& part : s.parts) bind(part.get(), symbols, soft);
-    bind(s.value.get(), symbols, soft);
+    for (ExprPtr& part : s.parts) bind(part.get(), symbols, conditional);
+    bind(s.value.get(), symbols, conditional);
     if (s.target) bind_target(s.target.get(), symbols);
   }
 
-  void bind_for(Stmt& s, const Symbols& symbols, bool soft) {
-    bind(s.value.get(), symbols, soft);
+  void bind_for(Stmt& s, const Symbols& symbols, bool conditional) {
+    bind(s.value.get(), symbols, conditional);
     ++loops_;
     Symbols body(&symbols, s.frame);
     s.loop_slot = body.parameter("loop");
-    survey_target(*s.target, body, true);
-    survey(s.body, body);
-    body.settle();
+    collect_target(*s.target, body, true);
+    collect(s.body, body);
+    body.finish();
     bind_target(s.target.get(), body);
     bind(s.body, body, false);
     if (s.test) {
@@ -319,14 +307,14 @@ class Binder {
       // The target is assigned in both frames through the same slots, so that both must begin alike. `loop` in the
       // test is that of an outer loop: its place is held by a name that no template can write.
       test.parameter("loop ");
-      survey_target(*s.target, test, true);
-      survey(s.test.get(), test);
-      test.settle();
+      collect_target(*s.target, test, true);
+      collect(s.test.get(), test);
+      test.finish();
       bind(s.test.get(), test, false);
     }
     Symbols otherwise(&symbols, s.else_frame);
-    survey(s.otherwise, otherwise);
-    otherwise.settle();
+    collect(s.otherwise, otherwise);
+    otherwise.finish();
     bind(s.otherwise, otherwise, false);
     --loops_;
   }
@@ -337,16 +325,16 @@ class Binder {
     const size_t without_default = macro.parameters.size() - macro.defaults.size();
     for (size_t i = 0; i < macro.parameters.size(); ++i) {
       macro.parameter_slots.push_back(inner.parameter(macro.parameters[i]));
-      if (macro.parameters[i] == "caller" && i < without_default && Search("caller").in(macro.body)) {
+      if (macro.parameters[i] == "caller" && i < without_default && ReadBeforeAssignment("caller").in(macro.body)) {
         error(s.line, "a parameter called 'caller' needs a default");
       }
     }
-    for (const ExprPtr& value : macro.defaults) survey(value.get(), inner);
-    survey(macro.body, inner);
+    for (const ExprPtr& value : macro.defaults) collect(value.get(), inner);
+    collect(macro.body, inner);
     bind_special(macro, "caller", inner, macro.caller_slot);
     bind_special(macro, "kwargs", inner, macro.kwargs_slot);
     bind_special(macro, "varargs", inner, macro.varargs_slot);
-    inner.settle();
+    inner.finish();
     for (ExprPtr& value : macro.defaults) bind(value.get(), inner, false);
     bind(macro.body, inner, false);
   }
@@ -355,23 +343,23 @@ class Binder {
     for (const std::string& parameter : macro.parameters) {
       if (parameter == name) return;
     }
-    if (Search(name).in(macro.body)) slot = inner.parameter(name);
+    if (ReadBeforeAssignment(name).in(macro.body)) slot = inner.parameter(name);
   }
 
-  void bind_block(Stmt& s, const Symbols& symbols, bool soft) {
-    for (ExprPtr& part : s.parts) bind(part.get(), symbols, soft);
+  void bind_block(Stmt& s, const Symbols& symbols, bool conditional) {
+    for (ExprPtr& part : s.parts) bind(part.get(), symbols, conditional);
     if (s.target) bind_target(s.target.get(), symbols);
     Symbols inner(&symbols, s.frame);
-    for (const ExprPtr& target : s.targets) survey_target(*target, inner, true);
-    survey(s.body, inner);
-    survey(s.value.get(), inner);
-    inner.settle();
+    for (const ExprPtr& target : s.targets) collect_target(*target, inner, true);
+    collect(s.body, inner);
+    collect(s.value.get(), inner);
+    inner.finish();
     for (ExprPtr& target : s.targets) bind_target(target.get(), inner);
     bind(s.value.get(), inner, false);
     bind(s.body, inner, false);
   }
 
-  Place place_;
+  Location location_;
   int loops_ = 0;
 };
 
@@ -379,8 +367,8 @@ class Binder {
 
 void bind_frames(Program& program) {
   Symbols root(nullptr, program.frame);
-  survey(program.body, root);
-  root.settle();
+  collect(program.body, root);
+  root.finish();
   Binder(program.name).bind(program.body, root, false);
 }
 

@@ -13,7 +13,7 @@ namespace {
 template <std::string (*F)(std::string_view)>
 Value mapped(Runtime& rt, const Value& self, const Arguments& arguments) {
   bind(rt, arguments, "", {}, 0);
-  rt.characters(self.text().size());
+  rt.count_characters(self.text().size());
   return rt.string(F(self.text()), self.is_markup());
 }
 
@@ -35,10 +35,10 @@ Window window_of(Runtime& rt, const Value& self, const Value& start, const Value
   if (start.is_missing() && end.is_missing()) return {true, 0, s.size(), 0};
   const int64_t n = length(rt, self);
   const auto place = [&](int64_t at) { return at < 0 ? std::max<int64_t>(at + n, 0) : at; };
-  const int64_t first = place(whole_or(rt, start, 0, "the start of a search"));
-  const int64_t last = std::min(place(whole_or(rt, end, n, "the end of a search")), n);
+  const int64_t first = place(integer_or(rt, start, 0, "the start of a search"));
+  const int64_t last = std::min(place(integer_or(rt, end, n, "the end of a search")), n);
   if (first > n || first > last) return {};
-  rt.characters(s.size());
+  rt.count_characters(s.size());
   return {true, text::offset(s, first), text::offset(s, last), first};
 }
 
@@ -46,11 +46,11 @@ template <bool kAtEnd>
 Value affixed(Runtime& rt, const Value& self, const Arguments& arguments) {
   const auto args = bind(rt, arguments, kAtEnd ? "endswith" : "startswith", {"/affix", "/start", "/end"}, 1);
   const Window window = window_of(rt, self, args[1], args[2]);
-  if (args[0].is_undefined()) rt.use_of(args[0]);
+  if (args[0].is_undefined()) rt.fail_undefined(args[0]);
   const std::string_view s = std::string_view(self.text()).substr(window.begin, window.end - window.begin);
   const auto matches = [&](const Value& affix) {
-    const std::string& wanted = need_text(rt, affix, "what a string starts or ends with");
-    rt.work(std::min(wanted.size(), s.size()));
+    const std::string& wanted = need_string(rt, affix, "what a string starts or ends with");
+    rt.count_bytes(std::min(wanted.size(), s.size()));
     return window.valid && (kAtEnd ? s.ends_with(wanted) : s.starts_with(wanted));
   };
   if (!args[0].is(Kind::kTuple)) return Value::boolean(matches(args[0]));
@@ -64,14 +64,14 @@ Value affixed(Runtime& rt, const Value& self, const Arguments& arguments) {
 template <bool kLast, bool kMustBeThere>
 Value find(Runtime& rt, const Value& self, const Arguments& arguments) {
   const auto args = bind(rt, arguments, "find", {"/sub", "/start", "/end"}, 1);
-  const std::string& wanted = need_text(rt, args[0], "what find() looks for");
+  const std::string& wanted = need_string(rt, args[0], "what find() looks for");
   const Window window = window_of(rt, self, args[1], args[2]);
   const std::string_view s = std::string_view(self.text()).substr(window.begin, window.end - window.begin);
-  rt.work(s.size() + wanted.size());
+  rt.count_bytes(s.size() + wanted.size());
   size_t at = std::string_view::npos;
   if (window.valid) at = kLast ? text::rfind(s, wanted) : text::find(s, wanted);
   if (at != std::string_view::npos) {
-    rt.characters(at);
+    rt.count_characters(at);
     return Value::integer(window.first + text::length(s.substr(0, at)));
   }
   if (kMustBeThere) rt.error("the substring that index() looks for is not there");
@@ -80,15 +80,15 @@ Value find(Runtime& rt, const Value& self, const Arguments& arguments) {
 
 Value count(Runtime& rt, const Value& self, const Arguments& arguments) {
   const auto args = bind(rt, arguments, "count", {"/sub", "/start", "/end"}, 1);
-  const std::string& wanted = need_text(rt, args[0], "what count() counts");
+  const std::string& wanted = need_string(rt, args[0], "what count() counts");
   const Window window = window_of(rt, self, args[1], args[2]);
   if (!window.valid) return Value::integer(0);
   const std::string_view s = std::string_view(self.text()).substr(window.begin, window.end - window.begin);
   if (wanted.empty()) {
-    rt.characters(s.size());
+    rt.count_characters(s.size());
     return Value::integer(text::length(s) + 1);
   }
-  rt.work(s.size());
+  rt.count_bytes(s.size());
   int64_t hits = 0;
   for (size_t at = text::find(s, wanted); at != std::string_view::npos;
        at = text::find(s, wanted, at + wanted.size())) {
@@ -101,16 +101,16 @@ Value count(Runtime& rt, const Value& self, const Arguments& arguments) {
 Value replace(Runtime& rt, const Value& self, const Arguments& arguments) {
   const auto args = bind(rt, arguments, "replace", {"/old", "/new", "/count"}, 2);
   if (self.is_markup()) rt.unsupported("replace() on a string that is marked safe");
-  return replace_text(rt, self.text(), need_text(rt, args[0], "what replace() looks for"),
-                      need_text(rt, args[1], "what replace() puts in"),
-                      whole_or(rt, args[2], -1, "the count of replace()"));
+  return replace_text(rt, self.text(), need_string(rt, args[0], "what replace() looks for"),
+                      need_string(rt, args[1], "what replace() puts in"),
+                      integer_or(rt, args[2], -1, "the count of replace()"));
 }
 
 template <bool kSuffix>
 Value remove_affix(Runtime& rt, const Value& self, const Arguments& arguments) {
   const Value affix = bind(rt, arguments, kSuffix ? "removesuffix" : "removeprefix", {"/affix"}, 1)[0];
   std::string_view s = self.text();
-  const std::string& wanted = need_text(rt, affix, "what is removed");
+  const std::string& wanted = need_string(rt, affix, "what is removed");
   if (kSuffix ? s.ends_with(wanted) : s.starts_with(wanted)) {
     kSuffix ? s.remove_suffix(wanted.size()) : s.remove_prefix(wanted.size());
   }
@@ -122,7 +122,7 @@ template <bool (*F)(char32_t)>
 Value all_are(Runtime& rt, const Value& self, const Arguments& arguments) {
   bind(rt, arguments, "", {}, 0);
   const std::string& s = self.text();
-  rt.characters(s.size());
+  rt.count_characters(s.size());
   for (size_t at = 0; at < s.size();) {
     if (!F(text::decode(s, at))) return Value::boolean(false);
   }
@@ -132,7 +132,7 @@ Value all_are(Runtime& rt, const Value& self, const Arguments& arguments) {
 template <bool kUpper>
 Value is_case(Runtime& rt, const Value& self, const Arguments& arguments) {
   bind(rt, arguments, "", {}, 0);
-  rt.characters(self.text().size());
+  rt.count_characters(self.text().size());
   return Value::boolean(has_case(self.text(), kUpper));
 }
 
@@ -198,8 +198,8 @@ void split_at(std::string_view s, std::string_view separator, int64_t most, Piec
 template <bool kFromRight>
 Value split(Runtime& rt, const Value& self, const Arguments& arguments) {
   const auto args = bind(rt, arguments, kFromRight ? "rsplit" : "split", {"sep", "maxsplit"}, 0);
-  rt.characters(self.text().size());
-  int64_t most = args[1].is_missing() ? -1 : need_whole(rt, args[1], "maxsplit");
+  rt.count_characters(self.text().size());
+  int64_t most = args[1].is_missing() ? -1 : need_integer(rt, args[1], "maxsplit");
   const bool limited = most >= 0;
   if (!limited) most = std::numeric_limits<int64_t>::max();
   Pieces pieces(rt, self);
@@ -211,7 +211,7 @@ Value split(Runtime& rt, const Value& self, const Arguments& arguments) {
     split_at_spaces(self.text(), most, pieces);
     return pieces.finish(false);
   }
-  const std::string& separator = need_text(rt, args[0], "the separator");
+  const std::string& separator = need_string(rt, args[0], "the separator");
   if (separator.empty()) rt.error("the separator of split() is empty");
   if (kFromRight && limited) {
     // From the right is from the left of the reversed string: the cuts may differ where separators overlap.
@@ -242,11 +242,11 @@ bool ends_line(char32_t c) {
 
 Value splitlines(Runtime& rt, const Value& self, const Arguments& arguments) {
   const Value keep = bind(rt, arguments, "splitlines", {"keepends"}, 0)[0];
-  rt.characters(self.text().size());
+  rt.count_characters(self.text().size());
   Pieces pieces(rt, self);
   LineReader lines(self.text());
   for (std::string_view line, with_end; lines.next(line, with_end);) {
-    pieces.add(truth_or(keep, false) ? with_end : line);
+    pieces.add(truthy_or(keep, false) ? with_end : line);
   }
   return pieces.finish(false);
 }
@@ -254,10 +254,10 @@ Value splitlines(Runtime& rt, const Value& self, const Arguments& arguments) {
 template <bool kLast>
 Value partition(Runtime& rt, const Value& self, const Arguments& arguments) {
   const Value sep = bind(rt, arguments, kLast ? "rpartition" : "partition", {"/sep"}, 1)[0];
-  const std::string& separator = need_text(rt, sep, "the separator");
+  const std::string& separator = need_string(rt, sep, "the separator");
   if (separator.empty()) rt.error("the separator of partition() is empty");
   const std::string_view s = self.text();
-  rt.work(s.size());
+  rt.count_bytes(s.size());
   const size_t hit = kLast ? text::rfind(s, separator) : text::find(s, separator);
   const bool markup = self.is_markup();
   const Value nothing = rt.string("", markup), whole = rt.string(std::string(s), markup);
@@ -277,7 +277,7 @@ Value join(Runtime& rt, const Value& self, const Arguments& arguments) {
   for (Value item; cursor.next(item);) {
     if (!first) out.add(self.text());
     first = false;
-    out.add(need_text(rt, item, "each item of join()"));
+    out.add(need_string(rt, item, "each item of join()"));
   }
   return out.finish();
 }
@@ -331,13 +331,13 @@ Value strip_text(Runtime& rt, const Value& string, const Value& chars, bool left
   const std::string& s = string.text();
   const bool spaces = chars.is_missing() || chars.is_none();
   const std::string_view kept =
-      spaces ? text::strip(s, left, right) : text::strip(s, need_text(rt, chars, "what is stripped"), left, right);
-  rt.characters((s.size() - kept.size()) * (spaces ? 1 : 1 + chars.text().size() / 8));
+      spaces ? text::strip(s, left, right) : text::strip(s, need_string(rt, chars, "what is stripped"), left, right);
+  rt.count_characters((s.size() - kept.size()) * (spaces ? 1 : 1 + chars.text().size() / 8));
   return rt.string(std::string(kept), string.is_markup());
 }
 
 Value replace_text(Runtime& rt, std::string_view s, std::string_view old, std::string_view by, int64_t count) {
-  rt.work(s.size());
+  rt.count_bytes(s.size());
   TextBuilder out(rt);
   size_t at = 0;
   for (; count != 0; count -= count > 0) {

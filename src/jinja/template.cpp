@@ -12,7 +12,7 @@ namespace {
 
 // JSON from the caller as template values. `where` is the variable it belongs to.
 Value from_json(Runtime& rt, const Json& json, const std::string& where) {
-  const Runtime::Nest nest(rt);
+  const Runtime::DepthGuard guard(rt);
   const auto refuse = [&](const char* what) {
     fail({.code = ErrorCode::kUsage,
           .what = what,

@@ -81,8 +81,7 @@ bool is_letter(char32_t c) {
   return kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LO;
 }
 
-bool is_decimal(char32_t c) { return category(c) == UTF8PROC_CATEGORY_ND; }
-bool is_digit(char32_t c) { return is_decimal(c) || within(kOtherDigits, c); }
+bool is_digit(char32_t c) { return category(c) == UTF8PROC_CATEGORY_ND || within(kOtherDigits, c); }
 
 bool is_alphanumeric(char32_t c) {
   const utf8proc_category_t kind = category(c);

@@ -25,7 +25,6 @@ size_t offset(std::string_view s, int64_t n);
 bool is_space(char32_t c);
 bool is_printable(char32_t c);
 bool is_letter(char32_t c);
-bool is_decimal(char32_t c);
 bool is_digit(char32_t c);
 bool is_alphanumeric(char32_t c);
 bool is_lower(char32_t c);

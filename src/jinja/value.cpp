@@ -4,52 +4,52 @@
 
 namespace doppler::jinja {
 
-void Value::let_go() {
-  if (--object_->references_ == 0) object_->heap_->bury(object_);
+void Value::drop_reference() {
+  if (--object_->references_ == 0) object_->heap_->destroy(object_);
 }
 
 Heap::~Heap() {
-  for (Object* o = living_; o; o = o->after_) ++o->references_;  // nothing is freed while circles are opened
-  for (Object* o = living_; o; o = o->after_) o->release();
-  while (living_) {
-    Object* next = living_->after_;
-    delete living_;
-    living_ = next;
+  for (Object* o = live_; o; o = o->after_) ++o->references_;  // nothing is freed while circles are opened
+  for (Object* o = live_; o; o = o->after_) o->release();
+  while (live_) {
+    Object* next = live_->after_;
+    delete live_;
+    live_ = next;
   }
 }
 
 void Heap::charge(uint64_t bytes) {
   if (bytes > limit_ - used_) {
-    fail_at(place_, ErrorCode::kMemory, "the template needs too much memory",
+    fail_at(location_, ErrorCode::kMemory, "the template needs too much memory",
             "at most " + std::to_string(limit_) + " bytes",
             std::to_string(used_) + " and then " + std::to_string(bytes) + " more");
   }
   used_ += bytes;
 }
 
-void Heap::adopt(Object* object, size_t bytes) {
+void Heap::track(Object* object, size_t bytes) {
   object->heap_ = this;
   object->bytes_ = bytes;
-  object->after_ = living_;
-  if (living_) living_->before_ = object;
-  living_ = object;
+  object->after_ = live_;
+  if (live_) live_->before_ = object;
+  live_ = object;
 }
 
-void Heap::bury(Object* object) {
+void Heap::destroy(Object* object) {
   if (object->before_) object->before_->after_ = object->after_;
   if (object->after_) object->after_->before_ = object->before_;
-  if (living_ == object) living_ = object->after_;
-  object->after_ = graves_;
-  graves_ = object;
-  if (burying_) return;  // we are inside the destructor of another: the loop below comes to this one
-  burying_ = true;
-  while (graves_) {
-    Object* dead = graves_;
-    graves_ = dead->after_;
+  if (live_ == object) live_ = object->after_;
+  object->after_ = dead_;
+  dead_ = object;
+  if (destroying_) return;  // we are inside the destructor of another: the loop below comes to this one
+  destroying_ = true;
+  while (dead_) {
+    Object* dead = dead_;
+    dead_ = dead->after_;
     used_ -= dead->bytes_;
     delete dead;
   }
-  burying_ = false;
+  destroying_ = false;
 }
 
 std::string_view type_name(const Value& value) {
@@ -79,13 +79,13 @@ std::string_view type_name(const Value& value) {
   return "object";
 }
 
-std::string a_type(const Value& value) {
+std::string described_type(const Value& value) {
   const std::string_view name = type_name(value);
   return (std::string_view("aeiouU").find(name[0]) == std::string_view::npos ? "a " : "an ") + std::string(name);
 }
 
 Value Runtime::string(std::string text, bool markup) {
-  work(text.size());
+  count_bytes(text.size());
   StringObject* object = heap.make<StringObject>(text.size());
   object->text = std::move(text);
   object->markup = markup;
@@ -120,22 +120,22 @@ Value Runtime::iterator(std::string_view type, std::function<bool(Value&)> next)
 }
 
 void Runtime::error(std::string what, std::string expected, std::string got) const {
-  fail_at(place, ErrorCode::kFormat, std::move(what), std::move(expected), std::move(got));
+  fail_at(location, ErrorCode::kFormat, std::move(what), std::move(expected), std::move(got));
 }
 
 void Runtime::unsupported(std::string what) const {
-  fail_at(place, ErrorCode::kUnsupported, std::move(what) + " is not supported in templates");
+  fail_at(location, ErrorCode::kUnsupported, std::move(what) + " is not supported in templates");
 }
 
-void Runtime::use_of(const Value& undefined) const { error(undefined.as<UndefinedObject>().message); }
+void Runtime::fail_undefined(const Value& undefined) const { error(undefined.as<UndefinedObject>().message); }
 
 void Runtime::too_long() const {
-  fail_at(place, ErrorCode::kFormat, "the template runs for too long",
+  fail_at(location, ErrorCode::kFormat, "the template runs for too long",
           "at most " + std::to_string(limits.steps) + " steps");
 }
 
 void Runtime::too_deep() const {
-  fail_at(place, ErrorCode::kFormat, "the template nests too deeply",
+  fail_at(location, ErrorCode::kFormat, "the template nests too deeply",
           "at most " + std::to_string(limits.depth) + " evaluations within each other");
 }
 
@@ -151,7 +151,7 @@ void TextBuilder::repeat(std::string_view s, int64_t times) {
   const uint64_t bytes =
       n > std::numeric_limits<uint64_t>::max() / s.size() / 2 ? std::numeric_limits<uint64_t>::max() / 2 : n * s.size();
   rt_.heap.charge(bytes);
-  rt_.work(bytes);
+  rt_.count_bytes(bytes);
   for (uint64_t i = 0; i < n; ++i) text_ += s;
 }
 

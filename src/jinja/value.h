@@ -70,7 +70,7 @@ class Value {
     return *this;
   }
   ~Value() {
-    if (is_object()) let_go();
+    if (is_object()) drop_reference();
   }
 
   static Value none() { return Value(Kind::kNone, int64_t{0}); }
@@ -89,11 +89,11 @@ class Value {
   bool is_none() const { return kind_ == Kind::kNone; }
   bool is_string() const { return kind_ == Kind::kString; }
   bool is_sequence() const { return kind_ == Kind::kList || kind_ == Kind::kTuple; }
-  bool is_whole() const { return kind_ == Kind::kInt || kind_ == Kind::kBool; }  // True is 1, as in Python
-  bool is_number() const { return is_whole() || kind_ == Kind::kFloat; }
+  bool is_integer() const { return kind_ == Kind::kInt || kind_ == Kind::kBool; }  // True is 1, as in Python
+  bool is_number() const { return is_integer() || kind_ == Kind::kFloat; }
 
-  int64_t whole() const { return integer_; }  // of kBool and kInt
-  double number() const { return kind_ == Kind::kFloat ? real_ : static_cast<double>(integer_); }
+  int64_t as_integer() const { return integer_; }  // of kBool and kInt
+  double as_double() const { return kind_ == Kind::kFloat ? real_ : static_cast<double>(integer_); }
   const std::string& text() const;          // of kString
   bool is_markup() const;                   // a string from |safe or |escape
   const std::vector<Value>& items() const;  // of kList and kTuple
@@ -107,7 +107,7 @@ class Value {
  private:
   Value(Kind kind, int64_t i) : kind_(kind), integer_(i) {}
   bool is_object() const { return kind_ >= Kind::kUndefined; }
-  void let_go();
+  void drop_reference();
 
   Kind kind_;
   union {
@@ -121,7 +121,7 @@ class Value {
 // without recursion, however long the chain behind it; circles (a namespace that holds itself) go with the heap.
 class Heap {
  public:
-  Heap(uint64_t limit_bytes, const Place& place) : limit_(limit_bytes), place_(place) {}
+  Heap(uint64_t limit_bytes, const Location& location) : limit_(limit_bytes), location_(location) {}
   ~Heap();
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
@@ -131,7 +131,7 @@ class Heap {
   T* make(size_t bytes) {
     charge(sizeof(T) + bytes);
     T* object = new T;
-    adopt(object, sizeof(T) + bytes);
+    track(object, sizeof(T) + bytes);
     return object;
   }
   // Room for something that is being built; fails when there is not enough.
@@ -141,15 +141,15 @@ class Heap {
 
  private:
   friend class Value;
-  void adopt(Object* object, size_t bytes);
-  void bury(Object* object);
+  void track(Object* object, size_t bytes);
+  void destroy(Object* object);
 
   const uint64_t limit_;
-  const Place& place_;
+  const Location& location_;
   uint64_t used_ = 0;
-  Object* living_ = nullptr;
-  Object* graves_ = nullptr;
-  bool burying_ = false;
+  Object* live_ = nullptr;   // all living objects, in a chain
+  Object* dead_ = nullptr;   // those that are to be deleted
+  bool destroying_ = false;  // a loop that deletes dead_ is running
 };
 
 struct UndefinedObject : Object {
@@ -211,20 +211,21 @@ inline const std::vector<Value>& Value::items() const { return as<ListObject>().
 
 // Python's name of the type: "str", "int", "list", "NoneType".
 std::string_view type_name(const Value& value);
-std::string a_type(const Value& value);  // "a str", "an int"
+std::string described_type(const Value& value);  // "a str", "an int"
 
 // strftime_now(format): the time as the template sees it.
 using Clock = std::function<std::string(const std::string& format)>;
 
+// One rendering in progress: its heap, what it has spent, where it stands, and how values are made.
 class Runtime {
  public:
   Runtime(std::string source, const Limits& allowed, Clock time)
-      : place{std::move(source), 1, {}, {}},
+      : location{std::move(source), 1, {}, {}},
         limits(allowed),
-        heap(allowed.memory_bytes, place),
+        heap(allowed.memory_bytes, location),
         clock(std::move(time)) {}
 
-  Place place;  // kept up to date by the evaluator
+  Location location;  // kept up to date by the evaluator
   const Limits limits;
   Heap heap;
   Clock clock;
@@ -233,18 +234,18 @@ class Runtime {
   void step(uint64_t steps = 1) {
     if ((steps_ += steps) > limits.steps) too_long();
   }
-  void work(uint64_t bytes) { step(bytes / kBytesPerStep); }
-  void characters(uint64_t count) { step(count / kCharactersPerStep); }
+  void count_bytes(uint64_t bytes) { step(bytes / kBytesPerStep); }
+  void count_characters(uint64_t count) { step(count / kCharactersPerStep); }
 
   // Lives on the stack of whatever calls itself.
-  class Nest {
+  class DepthGuard {
    public:
-    explicit Nest(Runtime& rt) : rt_(rt) {
+    explicit DepthGuard(Runtime& rt) : rt_(rt) {
       if (++rt_.depth_ > rt_.limits.depth) rt_.too_deep();
     }
-    ~Nest() { --rt_.depth_; }
-    Nest(const Nest&) = delete;
-    Nest& operator=(const Nest&) = delete;
+    ~DepthGuard() { --rt_.depth_; }
+    DepthGuard(const DepthGuard&) = delete;
+    DepthGuard& operator=(const DepthGuard&) = delete;
 
    private:
     Runtime& rt_;
@@ -262,7 +263,7 @@ class Runtime {
   // Something jinja2 knows and we do not.
   [[noreturn]] void unsupported(std::string what) const;
   // Using an undefined value.
-  [[noreturn]] void use_of(const Value& undefined) const;
+  [[noreturn]] void fail_undefined(const Value& undefined) const;
 
  private:
   Value sequence(Kind kind, std::vector<Value> items);

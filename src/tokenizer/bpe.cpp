@@ -40,41 +40,41 @@ Vocabulary::Added Vocabulary::add(std::string_view token, int32_t id) {
   const size_t mask = slots_.size() - 1;
   size_t slot = hash & mask;
   for (; slots_[slot].id >= 0; slot = (slot + 1) & mask) {
-    if (slots_[slot].hash == hash && text(slots_[slot].place) == token) return Added::kTokenTaken;
+    if (slots_[slot].hash == hash && text(slots_[slot].extent) == token) return Added::kTokenTaken;
   }
   if (pool_.size() + token.size() >= kEmpty) {
     fail({.code = ErrorCode::kMemory, .what = "the vocabulary's texts are too long", .expected = "less than 4 GiB"});
   }
-  const Place place = {static_cast<uint32_t>(pool_.size()), static_cast<uint32_t>(token.size())};
-  slots_[slot] = {hash, id, place};
-  if (static_cast<size_t>(id) >= places_.size()) places_.resize(static_cast<size_t>(id) + 1);
-  places_[static_cast<size_t>(id)] = place;
+  const Extent extent = {static_cast<uint32_t>(pool_.size()), static_cast<uint32_t>(token.size())};
+  slots_[slot] = {hash, id, extent};
+  if (static_cast<size_t>(id) >= extents_.size()) extents_.resize(static_cast<size_t>(id) + 1);
+  extents_[static_cast<size_t>(id)] = extent;
   pool_.append(token);
   ++count_;
   return Added::kYes;
 }
 
-void Vocabulary::fetch_slot(uint32_t hash) const {
+void Vocabulary::prefetch_slot(uint32_t hash) const {
   if (!slots_.empty()) __builtin_prefetch(&slots_[hash & (slots_.size() - 1)]);
 }
 
-void Vocabulary::fetch_text(uint32_t hash) const {
+void Vocabulary::prefetch_text(uint32_t hash) const {
   if (slots_.empty()) return;
   const Slot& slot = slots_[hash & (slots_.size() - 1)];
-  if (slot.id >= 0) __builtin_prefetch(pool_.data() + slot.place.offset);
+  if (slot.id >= 0) __builtin_prefetch(pool_.data() + slot.extent.offset);
 }
 
 int32_t Vocabulary::find(std::string_view token, uint32_t hash) const {
   if (slots_.empty()) return -1;
   const size_t mask = slots_.size() - 1;
   for (size_t slot = hash & mask; slots_[slot].id >= 0; slot = (slot + 1) & mask) {
-    if (slots_[slot].hash == hash && text(slots_[slot].place) == token) return slots_[slot].id;
+    if (slots_[slot].hash == hash && text(slots_[slot].extent) == token) return slots_[slot].id;
   }
   return -1;
 }
 
 std::string_view Vocabulary::token(int32_t id) const {
-  return has(id) ? text(places_[static_cast<size_t>(id)]) : std::string_view();
+  return has(id) ? text(extents_[static_cast<size_t>(id)]) : std::string_view();
 }
 
 void Vocabulary::grow() {
@@ -93,7 +93,7 @@ namespace {
 
 constexpr uint32_t kEnd = 0xFFFFFFFF;    // no neighbour
 constexpr size_t kShort = 24;            // up to here looking through all ranks beats a heap
-constexpr size_t kJointBits = 1u << 20;  // 128 KiB
+constexpr size_t kPairBits = 1u << 20;   // 128 KiB
 constexpr char32_t kTableEnd = 0x10000;  // characters below have their ids in a table
 
 uint64_t mix(uint64_t value) {
@@ -105,7 +105,7 @@ uint64_t hash_pair(int32_t left, int32_t right) {
   return mix(static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right));
 }
 
-size_t joint_of(char32_t last, char32_t first) { return mix(static_cast<uint64_t>(last) << 32 | first) % kJointBits; }
+size_t pair_bit(char32_t last, char32_t first) { return mix(static_cast<uint64_t>(last) << 32 | first) % kPairBits; }
 
 }  // namespace
 
@@ -140,7 +140,7 @@ Bpe::Bpe(Vocabulary vocabulary, const std::vector<Merge>& merges, BpeOptions opt
   while (size * 5 < merges.size() * 8) size *= 2;  // at most five eighths full
   slots_.assign(size, {});
   results_.resize(merges.size());
-  joints_.assign(kJointBits / 64, 0);
+  mergeable_.assign(kPairBits / 64, 0);
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const Merge& merge = merges[rank];
     for (const int32_t id : {merge.left, merge.right, merge.result}) {
@@ -157,9 +157,9 @@ Bpe::Bpe(Vocabulary vocabulary, const std::vector<Merge>& merges, BpeOptions opt
       slot = (slot + 1) & (size - 1);
     }
     slots_[slot] = {merge.left, merge.right, static_cast<uint32_t>(rank)};
-    const size_t joint =
-        joint_of(ends[static_cast<size_t>(merge.left)].last, ends[static_cast<size_t>(merge.right)].first);
-    joints_[joint / 64] |= uint64_t{1} << (joint % 64);
+    const size_t bit =
+        pair_bit(ends[static_cast<size_t>(merge.left)].last, ends[static_cast<size_t>(merge.right)].first);
+    mergeable_[bit / 64] |= uint64_t{1} << (bit % 64);
   }
 }
 
@@ -171,9 +171,9 @@ uint32_t Bpe::rank_of(int32_t left, int32_t right) const {
   return kNoRank;
 }
 
-bool Bpe::may_join(char32_t last, char32_t first) const {
-  const size_t joint = joint_of(last, first);
-  return joints_[joint / 64] >> (joint % 64) & 1;
+bool Bpe::may_merge(char32_t last, char32_t first) const {
+  const size_t bit = pair_bit(last, first);
+  return mergeable_[bit / 64] >> (bit % 64) & 1;
 }
 
 int32_t Bpe::id_of_character(char32_t code, std::string_view text) const {
@@ -241,11 +241,11 @@ void Bpe::encode(std::string_view piece, std::vector<int32_t>& out, BpeScratch& 
   }
   build_symbols(piece, s);
   const size_t count = s.ids.size();
-  // With a prefix the characters of a token are not those of its parts, and the joints say nothing.
+  // With a prefix the characters of a token are not those of its parts, and that table says nothing.
   const bool split = options_.continuing_subword_prefix.empty() && options_.end_of_word_suffix.empty();
   for (size_t begin = 0; begin < count;) {
     size_t end = begin + 1;
-    while (end < count && (!split || may_join(s.last[end - 1], s.first[end]))) ++end;
+    while (end < count && (!split || may_merge(s.last[end - 1], s.first[end]))) ++end;
     if (end - begin == 1) {
       out.push_back(s.ids[begin]);
     } else if (end - begin <= kShort) {

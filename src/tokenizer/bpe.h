@@ -24,37 +24,37 @@ class Vocabulary {
 
   int32_t find(std::string_view token) const { return find(token, hash_of(token)); }  // -1 if it is not there
 
-  // Many look-ups in a row wait less when they are begun together: hash_of and fetch_slot for each, then fetch_text for
-  // each, then find for each.
+  // Many look-ups in a row wait less when they are begun together: hash_of and prefetch_slot for each, then
+  // prefetch_text for each, then find for each.
   static uint32_t hash_of(std::string_view token);
-  void fetch_slot(uint32_t hash) const;
-  void fetch_text(uint32_t hash) const;
+  void prefetch_slot(uint32_t hash) const;
+  void prefetch_text(uint32_t hash) const;
   int32_t find(std::string_view token, uint32_t hash) const;
 
   bool has(int32_t id) const {
-    return id >= 0 && static_cast<size_t>(id) < places_.size() && places_[id].offset != kEmpty;
+    return id >= 0 && static_cast<size_t>(id) < extents_.size() && extents_[id].offset != kEmpty;
   }
   std::string_view token(int32_t id) const;  // empty if it is not there; good as long as nothing is added
 
   size_t size() const { return count_; }
-  int32_t id_end() const { return static_cast<int32_t>(places_.size()); }  // one more than the largest id
+  int32_t id_end() const { return static_cast<int32_t>(extents_.size()); }  // one more than the largest id
 
  private:
   static constexpr uint32_t kEmpty = 0xFFFFFFFF;
-  struct Place {
+  struct Extent {
     uint32_t offset = kEmpty, length = 0;  // in pool_
   };
   struct Slot {
     uint32_t hash = 0;
     int32_t id = -1;
-    Place place;  // again, so that a look-up goes from here straight to the text
+    Extent extent;  // again, so that a look-up goes from here straight to the text
   };
-  std::string_view text(Place place) const { return std::string_view(pool_).substr(place.offset, place.length); }
+  std::string_view text(Extent extent) const { return std::string_view(pool_).substr(extent.offset, extent.length); }
   void grow();
 
   std::string pool_;
-  std::vector<Place> places_;  // by id
-  std::vector<Slot> slots_;    // open addressing, a power of two, at most half full
+  std::vector<Extent> extents_;  // by id
+  std::vector<Slot> slots_;      // open addressing, a power of two, at most half full
   size_t count_ = 0;
 };
 
@@ -100,7 +100,7 @@ class Bpe {
   uint32_t rank_of(int32_t left, int32_t right) const;
   void build_symbols(std::string_view piece, BpeScratch& s) const;
   int32_t id_of_character(char32_t code, std::string_view text) const;
-  bool may_join(char32_t last, char32_t first) const;
+  bool may_merge(char32_t last, char32_t first) const;
   void merge_short(int32_t* ids, size_t count, std::vector<int32_t>& out) const;
   void merge_long(const int32_t* ids, size_t count, std::vector<int32_t>& out, BpeScratch& s) const;
 
@@ -113,7 +113,7 @@ class Bpe {
   int32_t unknown_ = -1;
   // One bit for each (hashed) pair of characters that some merge can bring together. Where a bit is clear no token can
   // cross, so the text falls into short runs that are merged on their own.
-  std::vector<uint64_t> joints_;
+  std::vector<uint64_t> mergeable_;
 };
 
 }  // namespace doppler

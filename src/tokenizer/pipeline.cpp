@@ -140,14 +140,14 @@ std::string run_normalizer(const std::vector<NormalizerStep>& steps, std::string
 
 namespace {
 
-struct Stretch {
+struct Segment {
   size_t begin = 0, end = 0;
   bool delimiter = false;
 };
 
 // Matches and what lies between them, covering the text.
-std::vector<Stretch> stretches_of(const TextPattern& pattern, std::string_view text, bool invert) {
-  std::vector<Stretch> out;
+std::vector<Segment> segments_of(const TextPattern& pattern, std::string_view text, bool invert) {
+  std::vector<Segment> out;
   size_t done = 0;
   pattern.each_match(text, [&](Span match) {
     if (match.begin != done) out.push_back({done, match.begin, invert});
@@ -158,8 +158,8 @@ std::vector<Stretch> stretches_of(const TextPattern& pattern, std::string_view t
   return out;
 }
 
-std::vector<Stretch> digit_stretches(std::string_view text) {
-  std::vector<Stretch> out;
+std::vector<Segment> digit_segments(std::string_view text) {
+  std::vector<Segment> out;
   size_t done = 0;
   uint32_t length = 0;
   for (size_t at = 0; at < text.size(); at += length) {
@@ -172,38 +172,38 @@ std::vector<Stretch> digit_stretches(std::string_view text) {
   return out;
 }
 
-// Joins stretches as the behaviour says. `delimiter` means "leave out" afterwards.
-std::vector<Stretch> join(std::vector<Stretch> stretches, SplitBehavior behavior) {
-  if (behavior == SplitBehavior::kRemoved) return stretches;
+// Joins segments as the behaviour says. `delimiter` means "leave out" afterwards.
+std::vector<Segment> join(std::vector<Segment> segments, SplitBehavior behavior) {
+  if (behavior == SplitBehavior::kRemoved) return segments;
   const bool backwards = behavior == SplitBehavior::kMergedWithNext;
-  if (backwards) std::reverse(stretches.begin(), stretches.end());
-  std::vector<Stretch> out;
-  out.reserve(stretches.size());
+  if (backwards) std::reverse(segments.begin(), segments.end());
+  std::vector<Segment> out;
+  out.reserve(segments.size());
   bool previous = false;
-  for (const Stretch& stretch : stretches) {
+  for (const Segment& segment : segments) {
     const bool joins = behavior == SplitBehavior::kIsolated     ? false
-                       : behavior == SplitBehavior::kContiguous ? stretch.delimiter == previous
-                                                                : stretch.delimiter && !previous;
-    previous = stretch.delimiter;
+                       : behavior == SplitBehavior::kContiguous ? segment.delimiter == previous
+                                                                : segment.delimiter && !previous;
+    previous = segment.delimiter;
     if (joins && !out.empty()) {
-      (backwards ? out.back().begin : out.back().end) = backwards ? stretch.begin : stretch.end;
+      (backwards ? out.back().begin : out.back().end) = backwards ? segment.begin : segment.end;
     } else {
-      out.push_back({stretch.begin, stretch.end, false});
+      out.push_back({segment.begin, segment.end, false});
     }
   }
   if (backwards) std::reverse(out.begin(), out.end());
   return out;
 }
 
-void append(Pieces& pieces, std::string_view text, const std::vector<Stretch>& stretches) {
-  for (const Stretch& stretch : stretches) {
-    if (stretch.delimiter || stretch.begin == stretch.end) continue;
-    pieces.text.append(text.substr(stretch.begin, stretch.end - stretch.begin));
+void append(Pieces& pieces, std::string_view text, const std::vector<Segment>& segments) {
+  for (const Segment& segment : segments) {
+    if (segment.delimiter || segment.begin == segment.end) continue;
+    pieces.text.append(text.substr(segment.begin, segment.end - segment.begin));
     pieces.ends.push_back(pieces.text.size());
   }
 }
 
-std::vector<Stretch> whole(std::string_view text) { return {{0, text.size(), false}}; }
+std::vector<Segment> whole(std::string_view text) { return {{0, text.size(), false}}; }
 
 void split_bytes(const PreTokenizerStep& step, std::string_view piece, Pieces& out) {
   std::string prefixed;
@@ -211,11 +211,11 @@ void split_bytes(const PreTokenizerStep& step, std::string_view piece, Pieces& o
     prefixed = " " + std::string(piece);
     piece = prefixed;
   }
-  const auto stretches = step.pattern ? stretches_of(*step.pattern, piece, false) : whole(piece);
+  const auto segments = step.pattern ? segments_of(*step.pattern, piece, false) : whole(piece);
   const auto& characters = byte_characters();
-  for (const Stretch& stretch : stretches) {
-    if (stretch.begin == stretch.end) continue;
-    for (size_t i = stretch.begin; i < stretch.end; ++i) {
+  for (const Segment& segment : segments) {
+    if (segment.begin == segment.end) continue;
+    for (size_t i = segment.begin; i < segment.end; ++i) {
       out.text.append(characters[static_cast<unsigned char>(piece[i])]);
     }
     out.ends.push_back(out.text.size());
@@ -234,10 +234,10 @@ void split_metaspace(const PreTokenizerStep& step, std::string_view piece, bool 
   }
   const bool prepend = step.prepend == PrependScheme::kAlways || (step.prepend == PrependScheme::kFirst && first);
   if (prepend && !text.starts_with(step.replacement)) text.insert(0, step.replacement);
-  const auto stretches = step.split ? join(stretches_of(TextPattern::literal(step.replacement), text, false),
-                                           SplitBehavior::kMergedWithNext)
-                                    : whole(text);
-  append(out, text, stretches);
+  const auto segments = step.split ? join(segments_of(TextPattern::literal(step.replacement), text, false),
+                                          SplitBehavior::kMergedWithNext)
+                                   : whole(text);
+  append(out, text, segments);
 }
 
 }  // namespace
@@ -255,13 +255,13 @@ Pieces run_pre_tokenizer(const std::vector<PreTokenizerStep>& steps, std::string
       const std::string_view piece = std::string_view(pieces.text).substr(begin, end - begin);
       switch (step.kind) {
         case PreTokenizerStep::Kind::kSplit:
-          append(out, piece, join(stretches_of(*step.pattern, piece, step.invert), step.behavior));
+          append(out, piece, join(segments_of(*step.pattern, piece, step.invert), step.behavior));
           break;
         case PreTokenizerStep::Kind::kByteLevel: split_bytes(step, piece, out); break;
         case PreTokenizerStep::Kind::kMetaspace: split_metaspace(step, piece, at_start && begin == 0, out); break;
         case PreTokenizerStep::Kind::kDigits:
           append(out, piece,
-                 join(digit_stretches(piece),
+                 join(digit_segments(piece),
                       step.individual_digits ? SplitBehavior::kIsolated : SplitBehavior::kContiguous));
           break;
       }

@@ -41,7 +41,7 @@ struct Tokenizer::Parts {
   Bpe bpe;
   std::vector<NormalizerStep> normalizer;
   std::vector<PreTokenizerStep> pre_tokenizer;
-  std::vector<TemplatePiece> frame;
+  std::vector<TemplatePiece> post_processor;
   std::optional<std::vector<DecoderStep>> decoder;
   Vocabulary added;           // added tokens, those of the vocabulary too
   std::vector<bool> special;  // by id
@@ -61,7 +61,7 @@ Tokenizer::Tokenizer(TokenizerSpec spec, const std::string& where) {
   parts->bpe = Bpe(std::move(spec.vocabulary), spec.merges, std::move(spec.bpe), where);
   parts->normalizer = std::move(spec.normalizer);
   parts->pre_tokenizer = std::move(spec.pre_tokenizer);
-  parts->frame = std::move(spec.frame);
+  parts->post_processor = std::move(spec.post_processor);
   parts->decoder = std::move(spec.decoder);
   for (const bool special : {true, false}) {  // of two tokens that look alike the special one counts
     for (const AddedToken& token : spec.added) {
@@ -86,7 +86,7 @@ Tokenizer::Tokenizer(TokenizerSpec spec, const std::string& where) {
       }
     }
   }
-  for (const TemplatePiece& piece : parts->frame) {
+  for (const TemplatePiece& piece : parts->post_processor) {
     for (const int32_t id : piece.ids) {
       if (!parts->added.has(id) && !parts->bpe.vocabulary().has(id)) {
         fail({.code = ErrorCode::kFormat,
@@ -178,9 +178,9 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special) 
       }
     });
   });
-  if (!add_special || p.frame.empty()) return ids;
+  if (!add_special || p.post_processor.empty()) return ids;
   std::vector<int32_t> framed;
-  for (const TemplatePiece& piece : p.frame) {
+  for (const TemplatePiece& piece : p.post_processor) {
     const std::vector<int32_t>& from = piece.is_text ? ids : piece.ids;
     framed.insert(framed.end(), from.begin(), from.end());
   }

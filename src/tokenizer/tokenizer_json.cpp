@@ -32,7 +32,7 @@ class FileReader {
       } else if (key == "pre_tokenizer") {
         spec_.pre_tokenizer = read_pre_tokenizer(step("pre_tokenizer"), place("pre_tokenizer"));
       } else if (key == "post_processor") {
-        spec_.frame = read_post_processor(step("post_processor"), place("post_processor"));
+        spec_.post_processor = read_post_processor(step("post_processor"), place("post_processor"));
       } else if (key == "decoder") {
         spec_.decoder = read_decoder(step("decoder"), place("decoder"));
       } else if (key == "model") {
@@ -54,7 +54,7 @@ class FileReader {
               .got = "prepend_scheme 'first' after other steps"});
       }
     }
-    settle_added_tokens();
+    resolve_added_tokens();
     return std::move(spec_);
   }
 
@@ -228,13 +228,13 @@ class FileReader {
     }
   };
 
-  void settle(Batch& batch) {
+  void resolve(Batch& batch) {
     const Vocabulary& vocabulary = spec_.vocabulary;
     for (Batch::Part& part : batch.parts) {
       part.hash = Vocabulary::hash_of(batch.view(part));
-      vocabulary.fetch_slot(part.hash);
+      vocabulary.prefetch_slot(part.hash);
     }
-    for (const Batch::Part& part : batch.parts) vocabulary.fetch_text(part.hash);
+    for (const Batch::Part& part : batch.parts) vocabulary.prefetch_text(part.hash);
     int32_t ids[3] = {};
     for (size_t i = 0; i < batch.parts.size(); ++i) {
       const Batch::Part& part = batch.parts[i];
@@ -275,22 +275,22 @@ class FileReader {
       batch.add(right);
       left.append(right, prefix);
       batch.add(left);
-      if (batch.parts.size() >= 96) settle(batch);
+      if (batch.parts.size() >= 96) resolve(batch);
     }
-    settle(batch);
+    resolve(batch);
   }
 
   // Ids are given as Hugging Face gives them: the vocabulary's, or else the next free one. A file that says otherwise
   // contradicts itself.
-  void settle_added_tokens() {
+  void resolve_added_tokens() {
     const auto count = static_cast<int32_t>(spec_.vocabulary.size());
-    Vocabulary seen;  // contents by their place in `settled`
-    std::vector<AddedToken> settled;
+    Vocabulary seen;  // contents by their place in `resolved`
+    std::vector<AddedToken> resolved;
     int32_t largest = -1;
     for (AddedToken& token : spec_.added) {
       const int32_t before = seen.find(token.content);
       if (before >= 0) {
-        const AddedToken& old = settled[static_cast<size_t>(before)];
+        const AddedToken& old = resolved[static_cast<size_t>(before)];
         if (old.id == token.id && old.single_word == token.single_word && old.lstrip == token.lstrip &&
             old.rstrip == token.rstrip && old.normalized == token.normalized && old.special == token.special) {
           continue;
@@ -310,10 +310,10 @@ class FileReader {
               .got = std::to_string(token.id)});
       }
       largest = std::max(largest, token.id);
-      seen.add(token.content, static_cast<int32_t>(settled.size()));
-      settled.push_back(std::move(token));
+      seen.add(token.content, static_cast<int32_t>(resolved.size()));
+      resolved.push_back(std::move(token));
     }
-    spec_.added = std::move(settled);
+    spec_.added = std::move(resolved);
   }
 
   JsonReader in_;

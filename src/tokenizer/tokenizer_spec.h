@@ -67,7 +67,7 @@ struct PreTokenizerStep {
   bool individual_digits = false;  // kDigits
 };
 
-// The frame that special tokens make around a text.
+// One piece of the template that puts special tokens around a text.
 struct TemplatePiece {
   bool is_text = false;      // the text's own ids, or
   std::vector<int32_t> ids;  // these
@@ -88,7 +88,7 @@ struct TokenizerSpec {
   std::vector<AddedToken> added;
   std::vector<NormalizerStep> normalizer;
   std::vector<PreTokenizerStep> pre_tokenizer;
-  std::vector<TemplatePiece> frame;                 // empty: just the text
+  std::vector<TemplatePiece> post_processor;        // empty: just the text
   std::optional<std::vector<DecoderStep>> decoder;  // without one, tokens are joined by spaces
 };
 

@@ -238,11 +238,11 @@ std::vector<PreTokenizerStep> read_pre_tokenizer(const Json& json, const std::st
 }
 
 std::vector<TemplatePiece> read_post_processor(const Json& json, const std::string& where) {
-  std::vector<TemplatePiece> frame;
+  std::vector<TemplatePiece> pieces;
   each_step(json, "processors", where, [&](const Json& j, const std::string& type, const std::string& place) {
     if (type == "ByteLevel") return;  // it only moves offsets
     if (type != "TemplateProcessing") unknown(place, "the post-processor " + type);
-    if (!frame.empty()) unknown(where, "two templates");
+    if (!pieces.empty()) unknown(where, "two templates");
     only_keys(j, {"single", "pair", "special_tokens"}, place);
     size_t total = 0;
     const Json& special = require_object(j, "special_tokens", place);
@@ -266,13 +266,13 @@ std::vector<TemplatePiece> read_post_processor(const Json& json, const std::stri
       }
       total += piece.ids.size() + 1;
       if (total > 4096) unknown(place, "thousands of special tokens around a text");
-      frame.push_back(std::move(piece));
+      pieces.push_back(std::move(piece));
     }
-    if (std::count_if(frame.begin(), frame.end(), [](const TemplatePiece& p) { return p.is_text; }) != 1) {
+    if (std::count_if(pieces.begin(), pieces.end(), [](const TemplatePiece& p) { return p.is_text; }) != 1) {
       unknown(place, "a template that does not hold the text once");
     }
   });
-  return frame;
+  return pieces;
 }
 
 std::optional<std::vector<DecoderStep>> read_decoder(const Json& json, const std::string& where) {

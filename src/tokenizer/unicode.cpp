@@ -44,18 +44,18 @@ char32_t first_affected(NormalForm form) {
 std::string normalize(std::string_view text, NormalForm form) {
   std::string out;
   out.reserve(text.size());
-  std::vector<char32_t> stretch;
+  std::vector<char32_t> run;
   const char32_t affected = first_affected(form);
-  bool touched = false;  // whether the stretch has a character that the form could change
-  size_t stretch_begin = 0;
+  bool touched = false;  // whether the run has a character that the form could change
+  size_t run_begin = 0;
   uint32_t length = 0;
   const auto flush = [&](size_t end) {
     if (touched) {
-      append_normal(out, stretch, form);
+      append_normal(out, run, form);
     } else {
-      out.append(text.substr(stretch_begin, end - stretch_begin));
+      out.append(text.substr(run_begin, end - run_begin));
     }
-    stretch.clear();
+    run.clear();
     touched = false;
   };
   for (size_t at = 0; at < text.size(); at += length) {
@@ -63,21 +63,21 @@ std::string normalize(std::string_view text, NormalForm form) {
     if (newer_than_normal_forms(code)) {
       flush(at);
       out.append(text.substr(at, length));
-      stretch_begin = at + length;
+      run_begin = at + length;
     } else if (code < affected) {
       if (touched) {  // nothing moves or joins backwards across such a character: what came before is final
         flush(at);
-        stretch_begin = at;
+        run_begin = at;
       }
     } else {
-      if (!touched && at > stretch_begin) {  // the character before may join with this one
+      if (!touched && at > run_begin) {  // the character before may join with this one
         uint32_t last = 0;
-        const char32_t before = read_last_utf8(text.substr(stretch_begin, at - stretch_begin), last);
-        out.append(text.substr(stretch_begin, at - last - stretch_begin));
-        stretch.push_back(before);
+        const char32_t before = read_last_utf8(text.substr(run_begin, at - run_begin), last);
+        out.append(text.substr(run_begin, at - last - run_begin));
+        run.push_back(before);
       }
       touched = true;
-      stretch.push_back(code);
+      run.push_back(code);
     }
   }
   flush(text.size());
@@ -130,7 +130,9 @@ bool is_numeric(char32_t code) {
 namespace {
 
 // Printable Latin-1 characters stand for themselves.
-bool is_itself(int byte) { return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xFF && byte != 0xAD); }
+bool is_printable_latin1(int byte) {
+  return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xFF && byte != 0xAD);
+}
 
 struct Tables {
   std::array<std::string, 256> characters;
@@ -143,7 +145,7 @@ const Tables& tables() {
     t.bytes.fill(-1);
     char32_t next = 0x100;
     for (int byte = 0; byte < 256; ++byte) {
-      const char32_t code = is_itself(byte) ? static_cast<char32_t>(byte) : next++;
+      const char32_t code = is_printable_latin1(byte) ? static_cast<char32_t>(byte) : next++;
       append_utf8(t.characters[static_cast<size_t>(byte)], code);
       t.bytes[code] = byte;
     }

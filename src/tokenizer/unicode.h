@@ -22,7 +22,7 @@ bool is_whitespace(char32_t code);  // Unicode White_Space
 bool is_word(char32_t code);        // alphabetic, mark, decimal digit, connector punctuation, joiner
 bool is_numeric(char32_t code);     // general category N
 
-// What the Unicode library does: utf8proc (normal_form_utf8proc.cpp), or the browser. Appends a stretch without
+// What the Unicode library does: utf8proc (normal_form_utf8proc.cpp), or the browser. Appends a run without
 // characters newer than the normal forms, in its normal form, as UTF-8.
 void append_normal(std::string& out, const std::vector<char32_t>& codes, NormalForm form);
 
