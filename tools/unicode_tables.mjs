@@ -47,7 +47,7 @@ for (const [short, long] of Object.entries(categories)) {
   for (const [a, b] of ranges([...now].filter((c) => unassigned14.has(c)))) later.push([a, b, short]);
   for (const c of now) if (!then.has(c) && !unassigned14.has(c)) changed.push([c, short]);
 }
-// U+1171E went from one kind of mark to another: regex_syntax.cpp therefore knows \p{M} but not \p{Mn} and \p{Mc}.
+// U+1171E went from one kind of mark to another: regex.cpp therefore knows \p{M} but not \p{Mn} and \p{Mc}.
 if (changed.some(([c, category]) => !category.startsWith('M'))) throw new Error('categories of old characters changed: ' + JSON.stringify(changed));
 later.sort((x, y) => x[0] - y[0]);
 say('');

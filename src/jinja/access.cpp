@@ -8,9 +8,8 @@
 
 namespace doppler::jinja {
 
-Value make_function(Runtime& rt, std::string_view name, FunctionObject::Call call, Value self) {
+Value make_function(Runtime& rt, FunctionObject::Call call, Value self) {
   FunctionObject* function = rt.heap.make<FunctionObject>(0);
-  function->name = name;
   function->call = call;
   function->self = std::move(self);
   return Value(Kind::kFunction, function);

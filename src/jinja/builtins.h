@@ -11,20 +11,21 @@
 
 namespace doppler::jinja {
 
-// Filters: {{ value | name(arguments) }}.
-using FilterCall = Value (*)(Runtime& rt, const Value& value, const Arguments& arguments);
-struct Filter {
+// A filter, a method or a global function under its name.
+struct Builtin {
   std::string_view name;
-  FilterCall call;  // null: jinja2 has it and we do not
+  FunctionObject::Call call;  // null: jinja2 has it and we do not
 };
+const Builtin* find_builtin(std::span<const Builtin> table, std::string_view name);  // null where there is none
 
+// Filters: {{ value | name(arguments) }}.
 // Whether jinja2 has a filter of this name.
 bool is_filter(std::string_view name);
 // Fails when there is none.
 Value call_filter(Runtime& rt, std::string_view name, const Value& value, const Arguments& arguments);
 
 // The filters of filters_sequence.cpp; filters.cpp looks among these and its own.
-std::span<const Filter> sequence_filters();
+std::span<const Builtin> sequence_filters();
 
 // Tests: {{ value is name(arguments) }}.
 // Whether jinja2 has a test of this name.
@@ -45,12 +46,7 @@ std::string utc_time(const std::string& format, int64_t seconds);
 // error.
 std::optional<Value> python_attribute(Runtime& rt, const Value& object, std::string_view name);
 
-struct Method {
-  std::string_view name;
-  FunctionObject::Call call;
-};
-
-const Method* find_string_method(std::string_view name);  // null where str has none, or we have not
+std::span<const Builtin> string_methods();
 
 // str.strip() and its sides; kMissing or None strips white space.
 Value strip_text(Runtime& rt, const Value& string, const Value& chars, bool left, bool right);

@@ -354,8 +354,8 @@ std::optional<Value> loop_attribute(Runtime& rt, const Value& self, std::string_
   if (name == "depth0") return Value::integer(loop.depth0);
   if (name == "previtem") return loop.index0 == 0 ? rt.undefined("there is no previous item") : loop.before;
   if (name == "nextitem") return loop.is_last() ? rt.undefined("there is no next item") : loop.after;
-  if (name == "cycle") return make_function(rt, "cycle", call_cycle, self);
-  if (name == "changed") return make_function(rt, "changed", call_changed, self);
+  if (name == "cycle") return make_function(rt, call_cycle, self);
+  if (name == "changed") return make_function(rt, call_changed, self);
   return std::nullopt;
 }
 

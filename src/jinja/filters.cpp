@@ -177,7 +177,7 @@ Value tojson(Runtime& rt, const Value& value, const Arguments& arguments) {
   return out.finish();
 }
 
-constexpr Filter kFilters[] = {
+constexpr Builtin kFilters[] = {
     {"abs", absolute},
     {"float", to_float},
     {"int", to_int},
@@ -208,13 +208,9 @@ constexpr Filter kFilters[] = {
     {"xmlattr", nullptr},
 };
 
-const Filter* find_filter(std::string_view name) {
-  for (const std::span<const Filter> filters : {std::span<const Filter>(kFilters), sequence_filters()}) {
-    for (const Filter& filter : filters) {
-      if (filter.name == name) return &filter;
-    }
-  }
-  return nullptr;
+const Builtin* find_filter(std::string_view name) {
+  const Builtin* filter = find_builtin(kFilters, name);
+  return filter ? filter : find_builtin(sequence_filters(), name);
 }
 
 }  // namespace
@@ -223,7 +219,7 @@ bool is_filter(std::string_view name) { return find_filter(name) != nullptr; }
 
 Value call_filter(Runtime& rt, std::string_view name, const Value& value, const Arguments& arguments) {
   rt.step();
-  const Filter* filter = find_filter(name);
+  const Builtin* filter = find_filter(name);
   if (!filter) rt.error("there is no filter called '" + std::string(name) + "'");
   if (!filter->call) rt.unsupported("the filter '" + std::string(name) + "'");
   return filter->call(rt, value, arguments);

@@ -53,12 +53,11 @@ Value truncate(Runtime& rt, double value);
 // A function or method as a value.
 struct FunctionObject : Object {
   using Call = Value (*)(Runtime& rt, const Value& self, const Arguments& arguments);
-  std::string_view name;
   Call call = nullptr;
   Value self;  // kMissing for a global function
   void release() override { self = Value(); }
 };
-Value make_function(Runtime& rt, std::string_view name, FunctionObject::Call call, Value self = Value());
+Value make_function(Runtime& rt, FunctionObject::Call call, Value self = Value());
 
 // Walks over anything that can be iterated. Fails at once on anything else.
 class Cursor {

@@ -282,7 +282,7 @@ Value join(Runtime& rt, const Value& self, const Arguments& arguments) {
   return out.finish();
 }
 
-constexpr Method kMethods[] = {
+constexpr Builtin kMethods[] = {
     {"capitalize", mapped<text::capitalize>},
     {"count", count},
     {"endswith", affixed<true>},
@@ -377,11 +377,6 @@ bool LineReader::next(std::string_view& line, std::string_view& with_end) {
   return true;
 }
 
-const Method* find_string_method(std::string_view name) {
-  for (const Method& method : kMethods) {
-    if (method.name == name) return &method;
-  }
-  return nullptr;
-}
+std::span<const Builtin> string_methods() { return kMethods; }
 
 }  // namespace doppler::jinja

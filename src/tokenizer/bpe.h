@@ -62,6 +62,10 @@ struct Merge {
   int32_t left = 0, right = 0, result = 0;  // ids
 };
 
+// The merges of a vocabulary that has scores instead (higher is better, one for each id): every way to put a token
+// together from two others, the best token first.
+std::vector<Merge> merges_from_scores(const Vocabulary& vocabulary, const std::vector<float>& scores);
+
 struct BpeOptions {
   std::optional<std::string> unk_token;  // for characters without a token; without it they are dropped
   std::string continuing_subword_prefix;

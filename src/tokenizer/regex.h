@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,5 +49,25 @@ class RegexMatcher {
 // two would read differently is spelled out (\s, \w, \d, \p{…} with the characters of newer Unicode versions, \v, \h);
 // what cannot be is an error that names the construct.
 std::string pcre_from_oniguruma(std::string_view pattern, const std::string& where);
+
+// What a tokenizer.json looks for in text: a plain string or a regular expression.
+class TextPattern {
+ public:
+  TextPattern() = default;
+  // `content` must not be empty.
+  static TextPattern literal(std::string content);
+  static TextPattern regex(std::string_view pattern, const std::string& where);
+
+  // Calls `match` for each match from left to right, none overlapping, as Hugging Face's iterator does: an empty match
+  // right after another match is passed over.
+  void each_match(std::string_view text, const std::function<void(Span)>& match) const;
+
+  // Null for a regular expression.
+  const std::string* literal() const { return regex_ ? nullptr : &literal_; }
+
+ private:
+  std::string literal_;
+  std::optional<Regex> regex_;
+};
 
 }  // namespace doppler

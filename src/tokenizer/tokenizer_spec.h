@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,26 +13,6 @@
 #include "tokenizer/regex.h"
 
 namespace doppler {
-
-// What a tokenizer.json looks for in text: a plain string or a regular expression.
-class TextPattern {
- public:
-  TextPattern() = default;
-  // `content` must not be empty.
-  static TextPattern literal(std::string content);
-  static TextPattern regex(std::string_view pattern, const std::string& where);
-
-  // Calls `match` for each match from left to right, none overlapping, as Hugging Face's iterator does: an empty match
-  // right after another match is passed over.
-  void each_match(std::string_view text, const std::function<void(Span)>& match) const;
-
-  // Null for a regular expression.
-  const std::string* literal() const { return regex_ ? nullptr : &literal_; }
-
- private:
-  std::string literal_;
-  std::optional<Regex> regex_;
-};
 
 struct AddedToken {
   std::string content;
@@ -91,10 +70,6 @@ struct TokenizerSpec {
   std::vector<TemplatePiece> post_processor;        // empty: just the text
   std::optional<std::vector<DecoderStep>> decoder;  // without one, tokens are joined by spaces
 };
-
-// The merges of a vocabulary that has scores instead (higher is better, one for each id): every way to put a token
-// together from two others, the best token first.
-std::vector<Merge> merges_from_scores(const Vocabulary& vocabulary, const std::vector<float>& scores);
 
 // Reads a tokenizer.json. `where` names it in errors. What it asks for and we do not know is an error that names it.
 TokenizerSpec read_tokenizer_json(std::string_view json, const std::string& where);

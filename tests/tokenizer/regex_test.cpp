@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "tokenizer/tokenizer_spec.h"
 
 namespace doppler {
 namespace {

@@ -5,7 +5,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/utf8.h"
-#include "tokenizer/tokenizer_spec.h"
+#include "tokenizer/regex.h"
 
 namespace doppler {
 namespace {
