@@ -5,7 +5,8 @@ if(DOPPLER_FUZZ)
     message(FATAL_ERROR "DOPPLER_FUZZ needs clang: configure with -DCMAKE_CXX_COMPILER=clang++")
   endif()
   file(GLOB fuzzed_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/base/*.cpp ${CMAKE_SOURCE_DIR}/src/format/*.cpp
-       ${CMAKE_SOURCE_DIR}/src/text/*.cpp ${CMAKE_SOURCE_DIR}/src/model/*.cpp)
+       ${CMAKE_SOURCE_DIR}/src/tokenizer/*.cpp ${CMAKE_SOURCE_DIR}/src/jinja/*.cpp
+       ${CMAKE_SOURCE_DIR}/src/model/*.cpp)
   add_library(doppler_fuzzed STATIC EXCLUDE_FROM_ALL ${fuzzed_sources})
   target_include_directories(doppler_fuzzed PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(doppler_fuzzed PUBLIC fmt::fmt nlohmann_json::nlohmann_json OpenSSL::Crypto Threads::Threads

@@ -15,19 +15,20 @@ allow() {
 }
 allow base
 allow format base
-allow text base
+allow tokenizer base
+allow jinja base
 allow model base format
-allow convert base format model text
+allow convert base format model tokenizer
 allow ref base format model
 allow cpu base format model
 allow gpu base format model
 allow debug base format model
-allow engine base format model text ref cpu gpu debug
-allow bench base format model text debug engine
-allow serve base format model text engine
-allow cli base format model text convert engine bench debug serve gpu
+allow engine base format model tokenizer jinja ref cpu gpu debug
+allow bench base format model tokenizer jinja debug engine
+allow serve base format model tokenizer jinja engine
+allow cli base format model tokenizer jinja convert engine bench debug serve gpu
 families=$(grep -rniE 'gemma|gpt.?oss|llama|qwen' src --include='*.cpp' --include='*.h' --include='*.wgsl' 2>/dev/null |
-  grep -vE '^src/(convert|text)/' | grep -viE 'llama3|llama[.-]cpp|example|synth')
+  grep -vE '^src/convert/' | grep -viE 'llama3|llama[.-]cpp|example|synth')
 if [ -n "$families" ]; then
   printf 'family names belong in families/ and src/convert only:\n%s\n' "$families"
   status=1

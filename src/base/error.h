@@ -27,11 +27,11 @@ std::string_view name_of(ErrorCode code);
 
 struct Error {
   ErrorCode code = ErrorCode::kInternal;
-  std::string what;      // one sentence: what went wrong
-  std::string where;     // file, tensor, step, line: the place a person must look at
-  std::string expected;  // optional
-  std::string got;       // optional
-  std::string todo;      // optional: what to do about it
+  std::string what = {};      // one sentence: what went wrong
+  std::string where = {};     // file, tensor, step, line: the place a person must look at
+  std::string expected = {};  // optional
+  std::string got = {};       // optional
+  std::string todo = {};      // optional: what to do about it
 
   // "what (where): expected X, got Y. todo"
   std::string message() const;

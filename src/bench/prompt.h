@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "engine/random.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 namespace doppler {
 

@@ -10,10 +10,10 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "cli/verbs.h"
-#include "text/chat_template.h"
-#include "text/tokenizer.h"
-#include "text/utf8.h"
+#include "jinja/chat_template.h"
+#include "tokenizer/tokenizer.h"
 
 namespace doppler {
 namespace {

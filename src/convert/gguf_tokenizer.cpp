@@ -6,9 +6,9 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "convert/gguf_config.h"
-#include "text/tokenizer_spec.h"
-#include "text/utf8.h"
+#include "tokenizer/tokenizer_spec.h"
 
 namespace doppler {
 namespace {

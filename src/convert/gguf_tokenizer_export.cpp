@@ -6,10 +6,10 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_reader.h"
 #include "convert/gguf_config.h"
 #include "convert/gguf_tokenizer.h"
-#include "text/json_reader.h"
-#include "text/tokenizer_spec.h"
+#include "tokenizer/tokenizer_spec.h"
 
 namespace doppler {
 namespace fs = std::filesystem;
@@ -183,9 +183,9 @@ void tokenizer_to_gguf(const fs::path& folder, const ModelConfig& config, GgufHe
   }
   header.put("tokenizer.ggml.tokens", tokens);
   header.put("tokenizer.ggml.token_type", types);
-  const bool framed = !spec.frame.empty();
-  header.put("tokenizer.ggml.add_bos_token", framed && !spec.frame.front().is_text);
-  header.put("tokenizer.ggml.add_eos_token", framed && !spec.frame.back().is_text);
+  const bool framed = !spec.post_processor.empty();
+  header.put("tokenizer.ggml.add_bos_token", framed && !spec.post_processor.front().is_text);
+  header.put("tokenizer.ggml.add_eos_token", framed && !spec.post_processor.back().is_text);
   const std::string chat = chat_template(folder, settings);
   if (!chat.empty()) header.put("tokenizer.chat_template", chat);
 }

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "format/rdrr.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 namespace doppler {
 namespace fs = std::filesystem;

@@ -7,9 +7,9 @@
 
 #include "engine/sampler.h"
 #include "format/rdrr.h"
+#include "jinja/chat_template.h"
 #include "model/executor.h"
-#include "text/chat_template.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 namespace doppler {
 

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "text/stop_matcher.h"
+#include "tokenizer/stop_matcher.h"
 
 namespace doppler {
 namespace {

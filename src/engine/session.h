@@ -13,7 +13,7 @@
 #include "engine/decode_pace.h"
 #include "engine/sampler.h"
 #include "model/executor.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 namespace doppler {
 

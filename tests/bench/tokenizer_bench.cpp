@@ -21,8 +21,8 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "text/tokenizer.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
+#include "tokenizer/tokenizer.h"
 
 namespace doppler {
 namespace {

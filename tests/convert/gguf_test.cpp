@@ -7,7 +7,7 @@
 #include "convert/gguf_export.h"
 #include "convert/gguf_model.h"
 #include "convert/synth.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 namespace doppler {
 namespace {

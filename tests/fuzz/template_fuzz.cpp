@@ -12,8 +12,8 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
-#include "text/jinja.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
+#include "jinja/template.h"
 
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 

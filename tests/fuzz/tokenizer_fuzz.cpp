@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "text/tokenizer.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
+#include "tokenizer/tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace doppler;

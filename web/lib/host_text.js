@@ -4,7 +4,7 @@
 const notSpace = '[^\\u{9}-\\u{d}\\u{85}\\p{Z}]';
 
 /**
- * The expression that src/text/regex_syntax.cpp writes for PCRE2, for RegExp with the flag v. There every character
+ * The expression that src/tokenizer/regex.cpp writes for PCRE2, for RegExp with the flag v. There every character
  * but letters and digits is spelled \x{…}, and the constructs are few.
  */
 export function regExpFromPcre(pattern) {

@@ -3,7 +3,10 @@
 up for chat templates, and writes down what comes out: tests/data/templates/record.py
 
 Each file is {"variables": {...}, "cases": [{"template": ..., "text": ...} or {"template": ..., "error": ...}]}. Add a
-case with its template alone, run this, and look at the difference. Recorded with jinja2 3.1.6 and Python 3.11.
+case with its template alone, run this, and look at the difference. The cases of refused.json
+also have {"refused": ...}: what it is that jinja2 renders and Doppler refuses by this name.
+
+Recorded with jinja2 3.1.6 and Python 3.11.
 """
 import copy
 import json

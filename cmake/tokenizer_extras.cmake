@@ -1,0 +1,5 @@
+# Time and memory of tokenizers; see the file.
+add_executable(tokenizer_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/bench/tokenizer_bench.cpp)
+target_compile_definitions(tokenizer_bench PRIVATE DOPPLER_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+                                                   DOPPLER_BINARY_DIR="${CMAKE_BINARY_DIR}")
+target_link_libraries(tokenizer_bench PRIVATE doppler_tokenizer)
