@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs Dawn, the WebGPU library, into BUILD/dawn (default: build). It comes from the npm package
-# bun-webgpu-linux-x64, the one public prebuilt Dawn with the C interface that src/gpu/webgpu_c.h describes.
+# bun-webgpu-linux-x64, the one public prebuilt Dawn with the C interface that src/gpu/webgpu/webgpu_c.h describes.
 #
 #   tools/fetch_dawn.sh [BUILD_FOLDER]
 set -eu

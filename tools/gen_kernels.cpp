@@ -1,10 +1,10 @@
 // Build-time generator: reads one WGSL kernel and the snippets it uses, and writes a C++ header and source with
 //   - a struct that mirrors `struct Params` in WGSL's uniform layout, offsets asserted;
 //   - a struct with one named member for every buffer binding, in binding order;
-//   - the texts, ready to be composed into a variant (src/gpu/kernel_source.h).
+//   - the texts, ready to be composed into a variant (src/gpu/webgpu/kernel_source.h).
 // So the WGSL file is the only definition of what host and device share.
 //
-//   gen_kernels kernels/norm.wgsl OUT_DIR      writes OUT_DIR/norm.h and OUT_DIR/norm.cpp
+//   gen_kernels ops/norm.wgsl OUT_DIR      writes OUT_DIR/norm.h and OUT_DIR/norm.cpp
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
@@ -284,7 +284,7 @@ std::vector<Slot> parse_slots(const fs::path& path) {
       const std::string file = choice.empty() ? slot.name + ".wgsl" : slot.name + "." + choice + ".wgsl";
       current_file = path.string();
       if (!fs::exists(lib / file)) die(number, "there is no snippet lib/" + file);
-      Text text = parse(lib / file, "kernels/lib/" + file);
+      Text text = parse(lib / file, "ops/lib/" + file);
       if (!text.bindings.empty() || !text.params.empty()) {
         die(1, "a snippet may not declare bindings or Params: they belong to the kernel file");
       }
@@ -314,7 +314,7 @@ std::string header(const std::string& op, const Text& main) {
   const std::string type = camel(op);
   h << "// Made by tools/gen_kernels from src/gpu/" << main.file << ". Do not edit.\n#pragma once\n\n"
     << "#include <array>\n#include <cstddef>\n#include <cstdint>\n\n"
-    << "#include \"gpu/device.h\"\n#include \"gpu/kernel_source.h\"\n\n"
+    << "#include \"gpu/webgpu/device.h\"\n#include \"gpu/webgpu/kernel_source.h\"\n\n"
     << "namespace doppler::gpu::wgsl {\n\nstruct " << type << " {\n  static const KernelSource& source();\n\n";
   h << "  struct Params {\n";
   uint32_t at = 0;
@@ -402,12 +402,12 @@ void write_if_changed(const fs::path& path, const std::string& text) {
 
 int main(int argc, char** argv) {
   if (argc != 3) {
-    std::cerr << "usage: gen_kernels kernels/OP.wgsl OUT_DIR\n";
+    std::cerr << "usage: gen_kernels ops/OP.wgsl OUT_DIR\n";
     return 2;
   }
   const fs::path path = argv[1], out = argv[2];
   const std::string op = path.stem().string();
-  Text main = parse(path, "kernels/" + path.filename().string());
+  Text main = parse(path, path.parent_path().filename().string() + "/" + path.filename().string());
   std::sort(main.bindings.begin(), main.bindings.end(),
             [](const Binding& a, const Binding& b) { return a.number < b.number; });
   int uniforms = 0;

@@ -5,8 +5,8 @@
 #include "base/error.h"
 #include "cpu/cpu_executor.h"
 #include "engine/machine.h"
-#include "gpu/device.h"
-#include "gpu/gpu_executor.h"
+#include "gpu/run/gpu_executor.h"
+#include "gpu/webgpu/device.h"
 #include "ref/ref_executor.h"
 
 namespace doppler {

@@ -4,11 +4,11 @@
 #include <cstring>
 
 #include "base/half.h"
-#include "gpu/attention_decode.h"
-#include "gpu/attention_prefill.h"
 #include "gpu/attention_problem.h"
 #include "gpu/cases/attention_cases.h"
 #include "gpu/gpu_test.h"
+#include "gpu/ops/attention_decode.h"
+#include "gpu/ops/attention_prefill.h"
 
 namespace doppler::gpu {
 namespace {

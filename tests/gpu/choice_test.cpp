@@ -2,13 +2,13 @@
 #include <cmath>
 #include <map>
 
-#include "gpu/add.h"
-#include "gpu/embed.h"
-#include "gpu/expert_matmul.h"
-#include "gpu/experts.h"
 #include "gpu/gpu_test.h"
-#include "gpu/matvec.h"
-#include "gpu/norm.h"
+#include "gpu/ops/add.h"
+#include "gpu/ops/embed.h"
+#include "gpu/ops/expert_matmul.h"
+#include "gpu/ops/experts.h"
+#include "gpu/ops/matvec.h"
+#include "gpu/ops/norm.h"
 
 namespace doppler::gpu {
 namespace {
@@ -83,8 +83,8 @@ TEST(Compose, RefusesVariantsThatDoNotFitTheKernel) {
 
   const ComposedSource composed = compose(norm, {{{"s", "a"}}, {{"threads", 1}}});
   EXPECT_EQ(composed.text, "enable subgroups;\n\n\nfn a() {}\noverride threads: u32;\n");
-  EXPECT_EQ(composed.locate(4), "kernels/lib/s.a.wgsl:3");
-  EXPECT_EQ(composed.locate(5), "kernels/k.wgsl:1");
+  EXPECT_EQ(composed.locate(4), "ops/lib/s.a.wgsl:3");
+  EXPECT_EQ(composed.locate(5), "ops/k.wgsl:1");
 }
 
 // A large GPU: 32 lanes a subgroup, integer products.

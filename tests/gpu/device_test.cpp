@@ -1,11 +1,11 @@
-#include "gpu/device.h"
+#include "gpu/webgpu/device.h"
 
 #include <fstream>
 #include <numeric>
 
-#include "gpu/add.h"
 #include "gpu/gpu_test.h"
-#include "gpu/recording.h"
+#include "gpu/ops/add.h"
+#include "gpu/webgpu/recording.h"
 #include "gpu/wgsl/add.h"
 
 namespace doppler::gpu {
@@ -129,7 +129,7 @@ TEST(Device, ShaderErrorsNameTheFileAndLineOfTheFault) {
                                0};
   const Error error = error_of([&] { device.kernel(broken, {}); });
   EXPECT_EQ(error.code, ErrorCode::kDevice);
-  EXPECT_NE(error.what.find("kernels/broken.wgsl:4"), std::string::npos) << error.what;
+  EXPECT_NE(error.what.find("ops/broken.wgsl:4"), std::string::npos) << error.what;
   EXPECT_NE(error.where.find("broken"), std::string::npos);
 }
 

@@ -1,4 +1,4 @@
-#include "gpu/fusions.h"
+#include "gpu/run/fusions.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "gpu/halve_activations.h"
+#include "gpu/ops/halve_activations.h"
 
 #include <cmath>
 

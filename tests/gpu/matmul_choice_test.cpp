@@ -1,6 +1,6 @@
 // Which kernel and tile a matrix product takes, without a GPU.
 #include "gpu/gpu_test.h"
-#include "gpu/matmul.h"
+#include "gpu/ops/matmul.h"
 
 namespace doppler::gpu {
 namespace {

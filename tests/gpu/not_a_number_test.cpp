@@ -2,11 +2,11 @@
 #include <cstring>
 #include <limits>
 
-#include "gpu/attention_decode.h"
-#include "gpu/attention_prefill.h"
 #include "gpu/attention_problem.h"
 #include "gpu/gpu_test.h"
-#include "gpu/rope_store.h"
+#include "gpu/ops/attention_decode.h"
+#include "gpu/ops/attention_prefill.h"
+#include "gpu/ops/rope_store.h"
 
 namespace doppler::gpu {
 namespace {

@@ -1,4 +1,4 @@
-#include "gpu/project.h"
+#include "gpu/ops/project.h"
 
 #include <fmt/format.h>
 

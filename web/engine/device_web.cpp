@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "gpu/recording.h"
-#include "gpu/subgroup_probe.h"
+#include "gpu/webgpu/recording.h"
+#include "gpu/webgpu/subgroup_probe.h"
 #include "host.h"
 
 namespace doppler::gpu {

@@ -134,7 +134,7 @@ const verbs = {
   },
 
   async bandwidth() {
-    const kernels = join(root, 'src', 'gpu', 'kernels');
+    const kernels = join(root, 'src', 'gpu', 'ops');
     const code = ['lib/index.wgsl', 'copy.wgsl'].map((name) => readFileSync(join(kernels, name), 'utf8')).join('\n');
     return {bytes_per_second: await inPage(copyBandwidth, code)};
   },

@@ -6,7 +6,7 @@ import {join} from 'node:path';
 import {after, before, test} from 'node:test';
 import {cleanUp, root, scratchFolder} from '../support.mjs';
 
-const kernels = join(root, 'src/gpu/kernels');
+const kernels = join(root, 'src/gpu/ops');
 let gpu, device;  // a device does not keep its gpu alive
 
 before(async () => {
@@ -24,7 +24,7 @@ after(async () => {
   setTimeout(() => process.exit(), 0);  // Dawn's instance would keep the process alive
 });
 
-// As compose() in src/gpu/kernel_source.cpp: snippets in the order of their `use` lines, directives first.
+// As compose() in src/gpu/webgpu/kernel_source.cpp: snippets in the order of their `use` lines, directives first.
 function compose(kernel, slots) {
   const main = readFileSync(join(kernels, `${kernel}.wgsl`), 'utf8');
   const texts = [...main.matchAll(/^\/\/ use: (\w+)(?: = (.*))?$/gm)].map(([, slot, choices]) => {
