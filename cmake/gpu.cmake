@@ -9,7 +9,8 @@ set(gpu_generated ${CMAKE_BINARY_DIR}/generated)
 file(MAKE_DIRECTORY ${gpu_generated}/gpu/wgsl)
 file(GLOB gpu_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/gpu/ops/*.wgsl
      ${CMAKE_SOURCE_DIR}/src/gpu/webgpu/*.wgsl)
-file(GLOB gpu_snippets CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/gpu/ops/lib/*.wgsl)
+file(GLOB gpu_snippets CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/gpu/ops/*.wgsl
+     ${CMAKE_SOURCE_DIR}/src/gpu/ops/lib/*.wgsl)
 set(gpu_kernel_sources)
 foreach(kernel ${gpu_kernels})
   get_filename_component(op ${kernel} NAME_WE)

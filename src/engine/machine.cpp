@@ -8,7 +8,7 @@
 
 #include "base/threads.h"
 #include "cpu/bandwidth.h"
-#include "gpu/run/bandwidth.h"
+#include "gpu/ops/elementwise.h"
 #include "gpu/webgpu/device.h"
 
 namespace doppler {

@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "gpu/cases/attention_truth.h"
-#include "gpu/ops/rope_tables.h"
-#include "gpu/run/decode_state.h"
+#include "gpu/ops/attention.h"
 #include "ref/ops.h"
 
 namespace doppler::gpu {

@@ -4,9 +4,9 @@
 #include <numeric>
 
 #include "gpu/gpu_test.h"
-#include "gpu/ops/add.h"
+#include "gpu/ops/elementwise.h"
 #include "gpu/webgpu/recording.h"
-#include "gpu/wgsl/add.h"
+#include "gpu/wgsl/elementwise.h"
 
 namespace doppler::gpu {
 namespace {
@@ -116,15 +116,16 @@ TEST(Device, WritesAndReadsOutsideABufferAreRefused) {
 
 TEST(Device, ShaderErrorsNameTheFileAndLineOfTheFault) {
   DOPPLER_NEED_DEVICE(device);
-  const SlotChoice choice = {"", {"", "fn fine() -> u32 {\n  return 1u;\n}\n", {}}};
-  const Slot slot = {"fine", {&choice, 1}};
+  const SnippetChoice choice = {"", {"", "fn fine() -> u32 {\n  return 1u;\n}\n", {}}};
+  const Snippet snippet = {"fine", {&choice, 1}};
   const BindingInfo binding = {"out", 0, BindingType::kStorage, 0};
   const KernelSource broken = {"broken",
                                {"",
                                 "@group(0) @binding(0) var<storage, read_write> out: array<f32>;\n"
                                 "@compute @workgroup_size(1)\nfn main() {\n  out[0] = fine() + nonsense;\n}\n",
-                                {}},
-                               {&slot, 1},
+                                {},
+                                "ops/broken.wgsl"},
+                               {&snippet, 1},
                                {&binding, 1},
                                0};
   const Error error = error_of([&] { device.kernel(broken, {}); });

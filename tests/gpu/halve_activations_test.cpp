@@ -1,4 +1,4 @@
-#include "gpu/ops/halve_activations.h"
+#include "gpu/ops/activations.h"
 
 #include <cmath>
 

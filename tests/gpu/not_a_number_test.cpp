@@ -4,9 +4,7 @@
 
 #include "gpu/attention_problem.h"
 #include "gpu/gpu_test.h"
-#include "gpu/ops/attention_decode.h"
-#include "gpu/ops/attention_prefill.h"
-#include "gpu/ops/rope_store.h"
+#include "gpu/ops/attention.h"
 
 namespace doppler::gpu {
 namespace {

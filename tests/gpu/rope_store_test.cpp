@@ -1,5 +1,5 @@
 // Norm, rotary embedding and the cache's store against ref::norm and ref::rope.
-#include "gpu/ops/rope_store.h"
+#include "gpu/ops/attention.h"
 
 #include <fmt/format.h>
 #include <cstring>

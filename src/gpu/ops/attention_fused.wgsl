@@ -8,7 +8,7 @@
 // use: rope_turn
 // use: splits
 // use: heads = one | two | four
-// use: soft_cap
+// use: soft_cap = exp
 // use: eight
 // use: split
 // use: attend

@@ -9,7 +9,7 @@
 // use: state
 // use: kv_cache
 // use: heads = four
-// use: soft_cap
+// use: soft_cap = exp
 // use: eight
 // use: prefill_tile
 

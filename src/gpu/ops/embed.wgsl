@@ -3,7 +3,7 @@
 // use: index
 // use: bytes
 // use: mxfp4
-// use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k | mxfp4
+// use: weights = *
 
 override threads: u32 = 64;
 

@@ -1,17 +1,29 @@
 #include "gpu/ops/experts.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.h"
+#include "gpu/ops/elementwise.h"
 #include "gpu/ops/project_tiles.h"
-#include "gpu/ops/route.h"
-#include "gpu/wgsl/experts_down.h"
-#include "gpu/wgsl/experts_up.h"
+#include "gpu/wgsl/experts.h"
+#include "gpu/wgsl/matmul_f32.h"
+#include "gpu/wgsl/matmul_int8.h"
+#include "gpu/wgsl/route.h"
 
 namespace doppler::gpu {
 namespace {
 
-constexpr uint64_t kMostTurns = 8;  // of ops/experts_up.wgsl
+constexpr uint32_t kRouteThreads = 64, kCombineThreads = 256;
+constexpr uint32_t kLeastTileTokens = 8;  // of any tile there is
+
+// Every expert may end with a tile that is not full.
+uint64_t most_tiles(uint64_t entries, uint32_t experts, uint32_t tile_tokens) {
+  return entries / tile_tokens + std::min<uint64_t>(experts, entries);
+}
+
+constexpr uint64_t kMostTurns = 8;  // of ops/experts.wgsl
 constexpr uint64_t kDownThreads = 128;
 
 uint32_t u32(uint64_t value) { return static_cast<uint32_t>(value); }
@@ -52,28 +64,46 @@ std::vector<std::pair<std::string, double>> tile_constants(const Tiles& t) {
           {"steps", static_cast<double>(t.steps)}};
 }
 
-// As in ops/lib/project_rows.up.wgsl.
-uint32_t activation_number(Activation activation) {
-  switch (activation) {
-    case Activation::kGeluTanh: return 0;
-    case Activation::kSilu: return 1;
-    case Activation::kClampedSwiglu: return 2;
-  }
-  fail({ErrorCode::kInternal, "an activation without a number", "experts", "", "", ""});
-}
-
 // The experts of a part of W.
 struct PartExperts {
   uint32_t first, count;
 };
 PartExperts experts_of(const Weight& weight, const WeightPart& part, uint64_t rows) {
   if (static_cast<uint64_t>(part.first_row) % rows != 0 || static_cast<uint64_t>(part.rows) % rows != 0) {
-    fail({ErrorCode::kInternal, "an expert's rows lie in two parts", weight.name, "", "", ""});
+    fail({.code = ErrorCode::kInternal, .what = "an expert's rows lie in two parts", .where = weight.name});
   }
   return {u32(static_cast<uint64_t>(part.first_row) / rows), u32(static_cast<uint64_t>(part.rows) / rows)};
 }
 
 }  // namespace
+
+Variant choose_route(const Capabilities&) { return {{}, {{"threads", kRouteThreads}}}; }
+Variant choose_combine(const Capabilities&) { return {{}, {{"threads", kCombineThreads}}}; }
+
+void record_route(Recording& recording, const std::string& step, const BoundBuffer& scores, const BoundBuffer& out,
+                  uint64_t tokens, uint32_t experts, uint32_t k) {
+  if (experts > kMostExperts || k > kMostChosen || k > experts) {
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "the WebGPU backend has no room for so many experts",
+          .where = step,
+          .expected = fmt::format("{} of up to {}", kMostChosen, kMostExperts),
+          .got = fmt::format("{} of {}", k, experts),
+          .todo = "Use --backend cpu"});
+  }
+  const Capabilities& capabilities = recording.device().capabilities();
+  recording.dispatch<wgsl::Route>(step, choose_route(capabilities),
+                                  {.tokens = static_cast<uint32_t>(tokens), .experts = experts, .k = k},
+                                  {.scores = scores, .out = out}, linear_grid(tokens, capabilities.limits));
+}
+
+void record_combine(Recording& recording, const std::string& step, const BoundBuffer& experts, const BoundBuffer& route,
+                    const BoundBuffer& out, uint64_t tokens, uint32_t width, uint32_t k) {
+  const Capabilities& capabilities = recording.device().capabilities();
+  recording.dispatch<wgsl::Combine>(step, choose_combine(capabilities),
+                                    {.tokens = static_cast<uint32_t>(tokens), .width = width, .k = k},
+                                    {.experts = experts, .route = route, .out = out},
+                                    linear_grid(div_up(tokens * width, kCombineThreads), capabilities.limits));
+}
 
 bool can_fuse_experts(const Capabilities& capabilities, const ExpertsShape& shape) {
   const Tiles up = up_tiles(capabilities, shape), down = down_tiles(capabilities, shape);
@@ -180,6 +210,89 @@ void record_experts_down(Recording& recording, const std::string& step, const Ex
          .bias = bias.buffer ? bias : route,
          .y = y},
         linear_grid(div_up(shape.hidden, tiles.rows_per_workgroup()), capabilities.limits));
+  }
+}
+
+MatmulChoice choose_expert_matmul(const Capabilities& capabilities, const ExpertMatmulShape& shape) {
+  MatmulShape product;
+  product.dtype = shape.dtype;
+  product.tokens = div_up(shape.entries(), shape.experts);
+  product.rows = shape.rows * std::min<uint64_t>(shape.experts, shape.entries());
+  product.cols = shape.cols;
+  product.exact = shape.exact;
+  product.gathered = true;
+  MatmulChoice choice = choose_matmul(capabilities, product);
+  std::erase_if(choice.variant.snippets, [](const auto& snippet) { return snippet.first == "matmul_w"; });
+  return choice;
+}
+
+uint64_t expert_entries_bytes(uint64_t tokens, uint32_t k) { return tokens * k * 4; }
+uint64_t expert_tiles_bytes(uint64_t tokens, uint32_t experts, uint32_t k) {
+  return most_tiles(tokens * k, experts, kLeastTileTokens) * 16;
+}
+
+uint64_t expert_tiles(const ExpertMatmulShape& shape, uint32_t tile_tokens) {
+  return most_tiles(shape.entries(), shape.experts, tile_tokens);
+}
+
+Variant choose_expert_map(const Capabilities&) { return {{}, {{"threads", kMostExperts}}}; }
+
+void record_expert_map(Recording& recording, const std::string& step, const ExpertMatmulShape& shape,
+                       uint32_t tile_tokens, const BoundBuffer& route, const ExpertMap& map) {
+  recording.dispatch<wgsl::ExpertMap>(step, choose_expert_map(recording.device().capabilities()),
+                                      {.entries = u32(shape.entries()),
+                                       .k = shape.k,
+                                       .experts = shape.experts,
+                                       .tile_tokens = tile_tokens,
+                                       .tiles = u32(expert_tiles(shape, tile_tokens))},
+                                      {.route = route, .entries = map.entries, .tiles = map.tiles}, {1, 1, 1});
+}
+
+void record_expert_matmul(Recording& recording, const std::string& step, const MatmulChoice& choice,
+                          const ExpertMatmulShape& shape, const Weight& weight, const MatmulInput& x,
+                          const ExpertMap& map, const BoundBuffer& bias, const BoundBuffer& out) {
+  const uint32_t pieces = div_up(shape.cols, kPiece), share = shape.per_expert ? 1 : shape.k;
+  const Grid grid = {div_up(shape.rows, choice.tile_rows), u32(expert_tiles(shape, choice.tile_tokens)), 1};
+  for (const WeightPart& part : weight.parts) {
+    const PartExperts here = experts_of(weight, part, shape.rows);
+    if (choice.kernel == MatmulKernel::kFloat) {
+      recording.dispatch<wgsl::ExpertMatmulF32>(step, choice.variant,
+                                                {.cols = u32(shape.cols),
+                                                 .pieces = pieces,
+                                                 .stride = u32(weight.stride / 16),
+                                                 .rows = u32(shape.rows),
+                                                 .share = share,
+                                                 .first_expert = here.first,
+                                                 .experts = here.count,
+                                                 .bias = bias.buffer ? 1u : 0u},
+                                                {.x = x.plain,
+                                                 .w2 = part.bound(weight.stride),
+                                                 .w4 = part.bound(weight.stride),
+                                                 .bias = bias.buffer ? bias : x.plain,
+                                                 .entries = map.entries,
+                                                 .tiles = map.tiles,
+                                                 .out = out},
+                                                grid);
+    } else {
+      recording.dispatch<wgsl::ExpertMatmulInt8>(step, choice.variant,
+                                                 {.tokens = u32(shape.x_rows()),
+                                                  .pieces = pieces,
+                                                  .stride = u32(weight.stride / 16),
+                                                  .steps = div_up(pieces, 2),
+                                                  .rows = u32(shape.rows),
+                                                  .share = share,
+                                                  .first_expert = here.first,
+                                                  .experts = here.count,
+                                                  .bias = bias.buffer ? 1u : 0u},
+                                                 {.x = x.quantized.values,
+                                                  .x_scales = x.quantized.scales,
+                                                  .w4 = part.bound(weight.stride),
+                                                  .bias = bias.buffer ? bias : x.quantized.scales,
+                                                  .entries = map.entries,
+                                                  .tiles = map.tiles,
+                                                  .out = out},
+                                                 grid);
+    }
   }
 }
 

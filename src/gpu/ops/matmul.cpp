@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "gpu/wgsl/matmul.h"
 #include "gpu/wgsl/matmul_f32.h"
 #include "gpu/wgsl/matmul_int8.h"
 #include "gpu/wgsl/matmul_matrix.h"
-#include "gpu/wgsl/matmul_sum.h"
 
 namespace doppler::gpu {
 namespace {
@@ -108,7 +108,10 @@ void check_input(const std::string& step, const MatmulChoice& choice, const Matm
     case MatmulKernel::kMatrix: ready = x.halved.values.buffer && x.halved.scales.buffer; break;
   }
   if (!ready || x.tokens == 0) {
-    fail({ErrorCode::kInternal, "a matrix product without the input its kernel takes", step, "", choice.name(), ""});
+    fail({.code = ErrorCode::kInternal,
+          .what = "a matrix product without the input its kernel takes",
+          .where = step,
+          .got = choice.name()});
   }
 }
 
@@ -140,7 +143,10 @@ void record_matmul(Recording& recording, const std::string& step, const MatmulCh
   check_input(step, choice, x);
   const bool split = choice.splits > 1;
   if (split && (!scratch.buffer || scratch.buffer.size() < matmul_scratch_bytes(choice, weight, x.tokens))) {
-    fail({ErrorCode::kInternal, "a matrix product in parts without scratch memory", step, "", choice.name(), ""});
+    fail({.code = ErrorCode::kInternal,
+          .what = "a matrix product in parts without scratch memory",
+          .where = step,
+          .got = choice.name()});
   }
   const uint64_t stride = out.stride != 0 ? out.stride : static_cast<uint64_t>(weight.rows);
   for (size_t i = 0; i < weight.parts.size(); ++i) {

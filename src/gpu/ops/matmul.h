@@ -7,8 +7,7 @@
 // parts.
 #pragma once
 
-#include "gpu/ops/halve_activations.h"
-#include "gpu/ops/quantize_activations.h"
+#include "gpu/ops/activations.h"
 #include "gpu/ops/weight.h"
 #include "gpu/webgpu/recording.h"
 

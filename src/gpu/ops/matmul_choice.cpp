@@ -6,10 +6,31 @@
 
 #include "base/error.h"
 #include "gpu/ops/matmul.h"
-#include "gpu/ops/matmul_tile.h"
 
 namespace doppler::gpu {
 namespace {
+
+// The tile of a workgroup of the matrix product: lanes × a thread's share (ops/lib/matmul_share.wgsl).
+struct MatmulTile {
+  const char* share;  // "r8t4": 8 rows by 4 tokens a thread
+  uint32_t row_lanes, token_lanes;
+  uint32_t buffers = 1;  // these three: kInt8 only, see matmul_int8_tile.wgsl
+  bool prefetch = true;
+  bool magic = true;
+
+  constexpr uint32_t thread_rows() const { return static_cast<uint32_t>(share[1] - '0'); }
+  constexpr uint32_t thread_tokens() const { return static_cast<uint32_t>(share[3] - '0'); }
+  constexpr uint32_t rows() const { return row_lanes * thread_rows(); }
+  constexpr uint32_t tokens() const { return token_lanes * thread_tokens(); }
+  constexpr uint32_t threads() const { return row_lanes * token_lanes; }
+};
+
+// Of workgroup memory.
+uint32_t workgroup_bytes(MatmulKernel kernel, const MatmulTile& tile) {
+  const uint32_t lines = tile.rows() + tile.tokens();
+  // 64 columns as bytes with two pairs of factors, or 32 as floats.
+  return kernel == MatmulKernel::kInt8 ? lines * (64 + 16) * tile.buffers : lines * 128;
+}
 
 constexpr uint64_t kEnoughWorkgroups = 264;  // two a processor on the largest GPUs of today
 constexpr uint64_t kMostSplits = 4;
@@ -71,7 +92,7 @@ struct MatrixTile {
 };
 constexpr MatrixTile kMatrixTiles[] = {{"t64", 128, 128, 256, 1.09, 8.8, 1}, {"t32", 64, 64, 128, 0.65, 3.6, 0.66}};
 constexpr double kProcessors = 132;
-constexpr double kSumStart = 3, kSumBytes = 2e6;  // of matmul_sum.wgsl: microseconds; bytes a microsecond
+constexpr double kSumStart = 3, kSumBytes = 2e6;  // of matmul.wgsl: microseconds; bytes a microsecond
 // Fewer leave most of a tile empty: with 32 they are a tenth faster than integers.
 constexpr uint64_t kLeastMatrixTokens = 32;
 
@@ -121,7 +142,7 @@ MatmulChoice make_choice(const MatrixTile& tile, const MatmulShape& shape, uint6
   choice.tile_rows = tile.rows;
   choice.tile_tokens = tile.tokens;
   choice.splits = static_cast<uint32_t>(splits);
-  choice.variant.slots = {{"weights", std::string(kernel_name(shape.dtype))}, {"matrix_share", tile.share}};
+  choice.variant.snippets = {{"weights", std::string(kernel_name(shape.dtype))}, {"matrix_share", tile.share}};
   return choice;
 }
 
@@ -134,14 +155,14 @@ MatmulChoice make_choice(MatmulKernel kernel, const MatmulTile& tile, const Matm
   choice.splits = static_cast<uint32_t>(splits);
   const std::string type(kernel_name(shape.dtype));
   if (kernel == MatmulKernel::kInt8) {
-    choice.variant.slots = {{"matmul_share", tile.share}, {"matmul_int8", type}};
+    choice.variant.snippets = {{"matmul_share", tile.share}, {"matmul_int8", type}};
     choice.variant.constants = {{"row_lanes", tile.row_lanes},
                                 {"token_lanes", tile.token_lanes},
                                 {"buffers", tile.buffers},
                                 {"prefetch", tile.prefetch ? 1 : 0},
                                 {"magic", tile.magic ? 1 : 0}};
   } else {
-    choice.variant.slots = {{"weights", type}, {"matmul_share", tile.share}, {"matmul_w", f16 ? "f16" : "f32"}};
+    choice.variant.snippets = {{"weights", type}, {"matmul_share", tile.share}, {"matmul_w", f16 ? "f16" : "f32"}};
     choice.variant.constants = {
         {"row_lanes", tile.row_lanes}, {"token_lanes", tile.token_lanes}, {"vectors", shape.cols % 4 == 0 ? 1 : 0}};
   }
@@ -182,8 +203,10 @@ MatmulChoice choose_matrix(const Capabilities& capabilities, const MatmulShape& 
 
 void need_tokens(const MatmulShape& shape) {
   if (shape.tokens == 0 || shape.rows == 0 || shape.cols == 0) {
-    fail({ErrorCode::kInternal, "a matrix product of nothing", "matmul", "",
-          fmt::format("{}x{}x{}", shape.tokens, shape.rows, shape.cols), ""});
+    fail({.code = ErrorCode::kInternal,
+          .what = "a matrix product of nothing",
+          .where = "matmul",
+          .got = fmt::format("{}x{}x{}", shape.tokens, shape.rows, shape.cols)});
   }
 }
 
@@ -192,12 +215,6 @@ void need_tokens(const MatmulShape& shape) {
 std::string MatmulChoice::name() const {
   const char* name = kernel == MatmulKernel::kMatrix ? "matrix" : kernel == MatmulKernel::kInt8 ? "int8" : "f32";
   return fmt::format("{} {}x{} {} splits={}", name, tile_rows, tile_tokens, variant.name(), splits);
-}
-
-uint32_t workgroup_bytes(MatmulKernel kernel, const MatmulTile& tile) {
-  const uint32_t lines = tile.rows() + tile.tokens();
-  // 64 columns as bytes with two pairs of factors, or 32 as floats.
-  return kernel == MatmulKernel::kInt8 ? lines * (64 + 16) * tile.buffers : lines * 128;
 }
 
 MatmulChoice choose_matmul(const Capabilities& capabilities, const MatmulShape& shape) {

@@ -1,10 +1,95 @@
+// Matrix products of many tokens by subgroup matrices.
+
+// snippet: matrix_share = t64
+// A subgroup's share of the tile: 64 tokens by 32 rows, in matrices of 16 × 16. Remainders tell the compiler that offsets
+// lie within the tiles: then loads need no checks, which would halve their pace.
+const kTokenGroups = 2u;  // subgroups along the tokens
+const kRowGroups = 4u;
+const kShareTokens = 64u;
+
+struct Sums {
+  s00: Result,
+  s01: Result,
+  s10: Result,
+  s11: Result,
+  s20: Result,
+  s21: Result,
+  s30: Result,
+  s31: Result,
+}
+
+// Adds the products of a step, 64 columns.
+fn accumulate(sums: ptr<function, Sums>, lane: u32) {
+  for (var k = 0u; k < 8u; k += 2u) {
+    let t = lane / kLanes / kRowGroups % kTokenGroups * kShareTokens * kLine + k % 8u;
+    let r = lane / kLanes % kRowGroups * kShareRows * kLine + k % 8u;
+    let r0 = subgroupMatrixLoad<Right, col_major>(&w_tile, r, kLine);
+    let r1 = subgroupMatrixLoad<Right, col_major>(&w_tile, r + 16u * kLine, kLine);
+    let t0 = subgroupMatrixLoad<Left, row_major>(&x_tile, t, kLine);
+    (*sums).s00 = subgroupMatrixMultiplyAccumulate(t0, r0, (*sums).s00);
+    (*sums).s01 = subgroupMatrixMultiplyAccumulate(t0, r1, (*sums).s01);
+    let t1 = subgroupMatrixLoad<Left, row_major>(&x_tile, t + 16u * kLine, kLine);
+    (*sums).s10 = subgroupMatrixMultiplyAccumulate(t1, r0, (*sums).s10);
+    (*sums).s11 = subgroupMatrixMultiplyAccumulate(t1, r1, (*sums).s11);
+    let t2 = subgroupMatrixLoad<Left, row_major>(&x_tile, t + 32u * kLine, kLine);
+    (*sums).s20 = subgroupMatrixMultiplyAccumulate(t2, r0, (*sums).s20);
+    (*sums).s21 = subgroupMatrixMultiplyAccumulate(t2, r1, (*sums).s21);
+    let t3 = subgroupMatrixLoad<Left, row_major>(&x_tile, t + 48u * kLine, kLine);
+    (*sums).s30 = subgroupMatrixMultiplyAccumulate(t3, r0, (*sums).s30);
+    (*sums).s31 = subgroupMatrixMultiplyAccumulate(t3, r1, (*sums).s31);
+  }
+}
+
+fn finish(place: Place, sums: ptr<function, Sums>) {
+  emit(place, 0u, (*sums).s00, (*sums).s01);
+  emit(place, 16u, (*sums).s10, (*sums).s11);
+  emit(place, 32u, (*sums).s20, (*sums).s21);
+  emit(place, 48u, (*sums).s30, (*sums).s31);
+}
+
+// snippet: matrix_share = t32
+// A subgroup's share of the tile: 32 tokens by 32 rows, in matrices of 16 × 16. Remainders tell the compiler that offsets
+// lie within the tiles: then loads need no checks, which would halve their pace.
+const kTokenGroups = 2u;  // subgroups along the tokens
+const kRowGroups = 2u;
+const kShareTokens = 32u;
+
+struct Sums {
+  s00: Result,
+  s01: Result,
+  s10: Result,
+  s11: Result,
+}
+
+// Adds the products of a step, 64 columns.
+fn accumulate(sums: ptr<function, Sums>, lane: u32) {
+  for (var k = 0u; k < 8u; k += 2u) {
+    let t = lane / kLanes / kRowGroups % kTokenGroups * kShareTokens * kLine + k % 8u;
+    let r = lane / kLanes % kRowGroups * kShareRows * kLine + k % 8u;
+    let r0 = subgroupMatrixLoad<Right, col_major>(&w_tile, r, kLine);
+    let r1 = subgroupMatrixLoad<Right, col_major>(&w_tile, r + 16u * kLine, kLine);
+    let t0 = subgroupMatrixLoad<Left, row_major>(&x_tile, t, kLine);
+    (*sums).s00 = subgroupMatrixMultiplyAccumulate(t0, r0, (*sums).s00);
+    (*sums).s01 = subgroupMatrixMultiplyAccumulate(t0, r1, (*sums).s01);
+    let t1 = subgroupMatrixLoad<Left, row_major>(&x_tile, t + 16u * kLine, kLine);
+    (*sums).s10 = subgroupMatrixMultiplyAccumulate(t1, r0, (*sums).s10);
+    (*sums).s11 = subgroupMatrixMultiplyAccumulate(t1, r1, (*sums).s11);
+  }
+}
+
+fn finish(place: Place, sums: ptr<function, Sums>) {
+  emit(place, 0u, (*sums).s00, (*sums).s01);
+  emit(place, 16u, (*sums).s10, (*sums).s11);
+}
+
+// kernel: matmul_matrix
 // out [tokens, rows] = x [tokens, cols] · Wᵀ (+ bias) for many tokens by subgroup matrices: x and weights in f16
-// (halve_activations.wgsl), sums in f32.
+// (activations.wgsl), sums in f32.
 //
 // A workgroup owns a tile of rows × tokens and goes along the columns in steps of 64. The bytes of the next step are on
 // their way into registers while a step is computed; they are decoded once, into workgroup memory, and used by every
 // subgroup from there. Sums leave the matrices through workgroup memory, too: nothing else may look into them.
-// Grid: x row tiles, y token tiles, z parts of the columns (whose sums matmul_sum.wgsl adds).
+// Grid: x row tiles, y token tiles, z parts of the columns (whose sums matmul.wgsl adds).
 enable f16;
 enable chromium_experimental_subgroup_matrix;
 diagnostic(off, chromium.subgroup_matrix_uniformity);

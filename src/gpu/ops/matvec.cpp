@@ -21,7 +21,10 @@ uint32_t constant(const Variant& variant, std::string_view name) {
   for (const auto& [key, value] : variant.constants) {
     if (key == name) return static_cast<uint32_t>(value);
   }
-  fail({ErrorCode::kInternal, fmt::format("variant without {}", name), "matvec", "", variant.name(), ""});
+  fail({.code = ErrorCode::kInternal,
+        .what = fmt::format("variant without {}", name),
+        .where = "matvec",
+        .got = variant.name()});
 }
 
 }  // namespace

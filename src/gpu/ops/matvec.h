@@ -1,5 +1,9 @@
 // y = W · x (+ bias) for one column or a few: the matrix product of decode. Every column reads the whole of W again, so
 // a prefill of many tokens belongs to another kernel.
+//
+// Beside project.h, because neither can stand in for the other: a projection holds x in workgroup memory, so its rows
+// are bounded and a multiple of 4 long, and it takes one column; this takes any length and any number of columns, and
+// adds up in another order. Blocks of one token and shapes that can_project() refuses come here.
 #pragma once
 
 #include "gpu/ops/weight.h"
@@ -10,7 +14,7 @@ namespace doppler::gpu {
 struct MatvecShape {
   DType dtype = DType::kF32;
   uint64_t rows = 0, cols = 0;  // of W
-  bool exact = false;           // keep x in float even where int8 would be faster (see ops/lib/matvec_x.int8.wgsl)
+  bool exact = false;           // keep x in float even where int8 would be faster (see ops/matvec.wgsl)
   bool mixed = false;           // rows of Q6_K behind rows of Q4_K (Weight::second): for the projections of project.h
 };
 

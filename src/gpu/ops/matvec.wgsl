@@ -1,3 +1,64 @@
+// W · x for one column or a few, whatever their length.
+
+// snippet: matvec_x = float
+// A thread's piece of x as it is, with the sums of its halves, which quantised weights need for their minimum.
+struct Held {
+  v: Piece,
+  low: f32,
+  high: f32,
+}
+
+fn quad_sum(v: vec4<f32>) -> f32 {
+  return (v.x + v.y) + (v.z + v.w);
+}
+fn hold(v: Piece) -> Held {
+  return Held(v, quad_sum((v.a + v.b) + (v.c + v.d)), quad_sum((v.e + v.f) + (v.g + v.h)));
+}
+fn held_dot(raw: Raw, piece: u32, x: Held) -> f32 {
+  return raw_dot(raw, piece, x.v, x.low, x.high);
+}
+
+// snippet: matvec_x = int8
+requires packed_4x8_integer_dot_product;
+
+// A thread's piece of x as int8 with one scale: a third of the instructions of the float dot product. Made once and used
+// for all rows the thread goes down. The error of an element is at most scale / 2 = max|piece| / 254.
+// lib/<type>.wgsl has raw_int_dot().
+struct X {
+  low: vec4<u32>,   // 16 signed bytes
+  high: vec4<u32>,
+  scale: f32,
+  low_sum: i32,     // Σ of the bytes
+  high_sum: i32,
+}
+alias Held = X;
+
+const kOnes = 0x01010101u;
+
+fn x_dot4(w: vec4<u32>, v: vec4<u32>) -> i32 {
+  return (dot4I8Packed(w.x, v.x) + dot4I8Packed(w.y, v.y)) + (dot4I8Packed(w.z, v.z) + dot4I8Packed(w.w, v.w));
+}
+fn highest(v: vec4<f32>) -> f32 {
+  return max(max(v.x, v.y), max(v.z, v.w));
+}
+fn to_bytes(v: vec4<f32>) -> u32 {
+  return pack4xI8(vec4<i32>(round(v)));
+}
+fn hold(v: Piece) -> Held {
+  let most = highest(max(max(max(abs(v.a), abs(v.b)), max(abs(v.c), abs(v.d))),
+                         max(max(abs(v.e), abs(v.f)), max(abs(v.g), abs(v.h)))));
+  let scale = most / 127.0;
+  let inverse = select(0.0, 127.0 / most, most > 0.0);
+  let low = vec4<u32>(to_bytes(v.a * inverse), to_bytes(v.b * inverse), to_bytes(v.c * inverse), to_bytes(v.d * inverse));
+  let high = vec4<u32>(to_bytes(v.e * inverse), to_bytes(v.f * inverse), to_bytes(v.g * inverse), to_bytes(v.h * inverse));
+  let ones = vec4<u32>(kOnes);
+  return X(low, high, scale, x_dot4(low, ones), x_dot4(high, ones));
+}
+fn held_dot(raw: Raw, piece: u32, x: Held) -> f32 {
+  return raw_int_dot(raw, piece, x);
+}
+
+// kernel: matvec
 // y = W · x (+ bias) for one column, or a few: column z of the grid is a row of x. Computes from the packed bytes.
 //
 // A thread owns one piece of 32 consecutive columns of W and keeps that piece of x in registers while it goes down
@@ -7,9 +68,9 @@
 // use: index
 // use: bytes
 // use: mxfp4
-// use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k | mxfp4
+// use: weights = *
 // use: matvec_x = float | int8
-// use: int_dots = none | q8_0 | q4_k | q6_k
+// use: int_dots = *
 
 override lanes: u32 = 32;   // threads along a row
 override groups: u32 = 1;   // teams of lanes

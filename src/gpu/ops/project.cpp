@@ -5,9 +5,7 @@
 #include "base/error.h"
 #include "gpu/ops/project_tiles.h"
 #include "gpu/wgsl/project.h"
-#include "gpu/wgsl/project_merge.h"
 #include "gpu/wgsl/project_norm.h"
-#include "gpu/wgsl/project_stored.h"
 
 namespace doppler::gpu {
 namespace {
@@ -70,7 +68,7 @@ Variant choose_project(const Capabilities& capabilities, const MatvecShape& shap
   double glu = 0;
   if (finish.activation) {
     if (*finish.activation == Activation::kClampedSwiglu) {
-      fail({ErrorCode::kInternal, "this activation is not fused", "project", "", "", ""});
+      fail({.code = ErrorCode::kInternal, .what = "this activation is not fused", .where = "project"});
     }
     glu = *finish.activation == Activation::kGeluTanh ? 1 : 2;
   }
@@ -115,8 +113,8 @@ void record_project_stored(Recording& recording, const std::string& step, const 
                            const Finish& finish, const BoundBuffer& y) {
   const Capabilities& capabilities = recording.device().capabilities();
   Prepared prepared = prepare(capabilities, weight, finish);
-  for (auto& [slot, choice] : prepared.variant.slots) {
-    if (slot == "x") choice = "stored";
+  for (auto& [snippet, choice] : prepared.variant.snippets) {
+    if (snippet == "x") choice = "stored";
   }
   for (const WeightPart& part : weight.parts) {
     recording.dispatch<wgsl::ProjectStored>(
@@ -136,16 +134,19 @@ void record_project_norm(Recording& recording, const std::string& step, const We
   Prepared prepared = prepare(capabilities, weight, finish);
   const uint32_t subgroup = one_subgroup_size(capabilities);
   const bool wide = one_subgroup_size(capabilities) >= 8;
-  prepared.variant.slots.emplace_back("project_out", finish.best    ? "best"
-                                                     : !finish.int8 ? "plain"
-                                                     : wide         ? "int8_wide"
-                                                                    : "int8");
-  prepared.variant.slots.emplace_back("group_sum", subgroup ? "subgroup" : "plain");
+  prepared.variant.snippets.emplace_back("project_out", finish.best    ? "best"
+                                                        : !finish.int8 ? "plain"
+                                                        : wide         ? "int8_wide"
+                                                                       : "int8");
+  prepared.variant.snippets.emplace_back("group_sum", subgroup ? "subgroup" : "plain");
   prepared.variant.constants.emplace_back("subgroup", std::max(1u, subgroup));
   prepared.variant.constants.emplace_back("turns", static_cast<double>(prepared.turns));
   if (prepared.turns > kMostTurns) {
-    fail({ErrorCode::kUnsupported, "a norm this wide is not fused on this device", step, "",
-          std::to_string(weight.cols), "Use --backend cpu"});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "a norm this wide is not fused on this device",
+          .where = step,
+          .got = std::to_string(weight.cols),
+          .todo = "Use --backend cpu"});
   }
   bool store = input.keep;
   uint32_t pair = finish.first_pair;

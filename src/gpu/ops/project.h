@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "gpu/ops/attention_decode.h"
+#include "gpu/ops/attention.h"
 #include "gpu/ops/matvec.h"
 #include "gpu/ops/weight.h"
 #include "gpu/webgpu/recording.h"
@@ -18,7 +18,7 @@ struct Finish {
   float softcap = 0;                     // 0: none
   std::optional<Activation> activation;  // W is gate over up (upload_joined): a(gate) · up is stored
   uint32_t first_row = 0;                // where in y the first row of W lands
-  bool int8 = false;                     // y is left as int8 (ops/lib/project_out.int8.wgsl), for a stored x
+  bool int8 = false;                     // y is left as int8 (ops/lib/project_out.wgsl), for a stored x
   bool best = false;                     // y is (sort key, row) of the best row of each workgroup, as in argmax.h
   uint32_t first_pair = 0;               // where in y the first of these lands
 };

@@ -4,12 +4,13 @@
 // use: index
 // use: bytes
 // use: mxfp4
-// use: weights = f32 | f16 | bf16 | q8_0 | q4_k | q6_k | q4_k_q6_k | mxfp4
+// use: weights = *
 // use: x = float | int8 | int8_wide
-// use: int_dots = none | q8_0 | q4_k | q6_k | q4_k_q6_k
+// use: int_dots = *
 // use: team_sum = plain | subgroup
 // use: sort_key
 // use: project_out = plain | int8 | int8_wide | best
+// use: soft_cap = tanh
 // use: project
 // use: project_rows = dense
 // use: group_sum = plain | subgroup
@@ -29,7 +30,7 @@ struct Params {
   offset: f32,
   branch: u32,  // 0: r = x; 1: x + branch; 2: x + norm(branch)
   store: u32,   // 1: this dispatch stores r
-  first_pair: u32,  // see lib/project_out.best.wgsl
+  first_pair: u32,  // see lib/project_out.wgsl
 }
 
 @group(0) @binding(0) var<uniform> params: Params;

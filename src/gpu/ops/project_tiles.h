@@ -31,7 +31,7 @@ Tiles piece_tiles(const Capabilities& capabilities, uint64_t cols);
 // Quads of x a thread.
 uint64_t turns_of(uint64_t cols, const Tiles& tiles);
 
-// Workgroup memory: x (ops/lib/x.*.wgsl), the sums of teams and of the workgroup.
+// Workgroup memory: x (ops/lib/x.wgsl), the sums of teams and of the workgroup.
 uint64_t project_workgroup_bytes(uint64_t cols, bool int8, const Tiles& tiles);
 
 }  // namespace doppler::gpu

@@ -5,18 +5,39 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "gpu/wgsl/sample_histogram.h"
-#include "gpu/wgsl/sample_list.h"
+#include "gpu/wgsl/argmax.h"
+#include "gpu/wgsl/sample.h"
 #include "gpu/wgsl/sample_pick.h"
 
 namespace doppler::gpu {
 namespace {
+
 constexpr uint32_t kThreads = 256;
-constexpr uint32_t kPart = 8 * kThreads;   // logits a workgroup, as in the kernels
-constexpr uint32_t kBins = 1024;           // as in ops/lib/sample_bins.wgsl
+constexpr uint32_t kPart = 8 * kThreads;   // logits of a workgroup: 128 workgroups for 262144
+constexpr uint32_t kBins = 1024;           // as in ops/sample.wgsl
 constexpr float kNoMinP = 1000;            // deeper than any candidate
 constexpr uint32_t kMostVocab = 1u << 19;  // sums of fixed-point weights stay in 32 bits
+
 }  // namespace
+
+uint32_t argmax_pairs(uint32_t vocab) { return div_up(vocab, kPart); }
+
+Variant choose_argmax(const Capabilities&) { return {{}, {{"threads", kThreads}}}; }
+
+size_t record_argmax_parts(Recording& recording, const std::string& step, const BoundBuffer& logits,
+                           const BoundBuffer& seen, const BoundBuffer& pairs, uint32_t vocab, float penalty) {
+  const Capabilities& capabilities = recording.device().capabilities();
+  return recording.dispatch<wgsl::Argmax>(step, choose_argmax(capabilities), {.vocab = vocab, .penalty = penalty},
+                                          {.logits = logits, .seen = seen, .maxima = pairs},
+                                          linear_grid(argmax_pairs(vocab), capabilities.limits));
+}
+
+size_t record_argmax_pick(Recording& recording, const std::string& step, const BoundBuffer& pairs, uint32_t pair_count,
+                          const TokenBuffers& tokens, uint32_t vocab, uint32_t advance) {
+  return recording.dispatch<wgsl::ArgmaxPick>(
+      step, choose_argmax(recording.device().capabilities()), {.count = pair_count, .vocab = vocab, .advance = advance},
+      {.maxima = pairs, .state = tokens.state, .out_tokens = tokens.out_tokens, .seen = tokens.seen}, {});
+}
 
 uint64_t sample_bin_bytes() { return uint64_t{4} * 4 * kBins; }
 uint64_t sample_list_bytes(uint32_t vocab) { return uint64_t{8} * vocab; }
@@ -26,12 +47,19 @@ Variant choose_sample(const Capabilities&) { return {{}, {{"threads", kThreads}}
 size_t record_sample(Recording& recording, const std::string& step, const SampleOptions& options,
                      const SampleBuffers& buffers, uint32_t pair_count, uint32_t vocab, uint32_t advance) {
   if (!(options.temperature > 0)) {
-    fail({ErrorCode::kInternal, "sampling needs a temperature above 0", step, "",
-          fmt::format("{}", options.temperature), "use the greedy choice"});
+    fail({.code = ErrorCode::kInternal,
+          .what = "sampling needs a temperature above 0",
+          .where = step,
+          .got = fmt::format("{}", options.temperature),
+          .todo = "use the greedy choice"});
   }
   if (vocab > kMostVocab) {
-    fail({ErrorCode::kUnsupported, "the vocabulary is too large to sample from on the GPU", step,
-          fmt::format("up to {}", kMostVocab), fmt::format("{}", vocab), "sample on the CPU"});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "the vocabulary is too large to sample from on the GPU",
+          .where = step,
+          .expected = fmt::format("up to {}", kMostVocab),
+          .got = fmt::format("{}", vocab),
+          .todo = "sample on the CPU"});
   }
   const Capabilities& capabilities = recording.device().capabilities();
   const Variant variant = choose_sample(capabilities);

@@ -1,3 +1,74 @@
+// Sampling, last dispatch: one workgroup draws the token.
+
+// snippet: scan
+// Sums of counts and weights over the threads of a workgroup of 256, up to and with each thread. They stay in
+// count_sums and weight_sums until the next scan. Call in uniform control flow; waits on both sides.
+var<workgroup> count_sums: array<u32, threads>;
+var<workgroup> weight_sums: array<f32, threads>;
+var<workgroup> row_counts: array<u32, 16>;
+var<workgroup> row_weights: array<f32, 16>;
+
+fn scan(count: u32, weight: f32, lane: u32) {
+  count_sums[lane] = count;
+  weight_sums[lane] = weight;
+  workgroupBarrier();
+  if (lane < 16u) {
+    var counts = 0u;
+    var weights = 0.0;
+    for (var i = 0u; i < 16u; i++) {
+      counts += count_sums[lane * 16u + i];
+      weights += weight_sums[lane * 16u + i];
+    }
+    row_counts[lane] = counts;
+    row_weights[lane] = weights;
+  }
+  workgroupBarrier();
+  var counts = 0u;
+  var weights = 0.0;
+  for (var row = 0u; row < 16u; row++) {
+    if (row < lane / 16u) {
+      counts += row_counts[row];
+      weights += row_weights[row];
+    }
+  }
+  for (var i = 0u; i < 16u; i++) {
+    if (i <= lane % 16u) {
+      counts += count_sums[lane / 16u * 16u + i];
+      weights += weight_sums[lane / 16u * 16u + i];
+    }
+  }
+  workgroupBarrier();
+  count_sums[lane] = counts;
+  weight_sums[lane] = weights;
+  workgroupBarrier();
+}
+
+// snippet: philox
+// Philox 4×32 with ten rounds, as in src/engine/random.h: number `counter` of a seed.
+fn multiply_wide(a: u32, b: u32) -> vec2<u32> {  // (low, high)
+  let a0 = a & 0xffffu;
+  let a1 = a >> 16u;
+  let b0 = b & 0xffffu;
+  let b1 = b >> 16u;
+  let middle = a1 * b0 + ((a0 * b0) >> 16u);
+  let carry = a0 * b1 + (middle & 0xffffu);
+  return vec2<u32>(a * b, a1 * b1 + (middle >> 16u) + (carry >> 16u));
+}
+
+// Uniform in [0, 1), 24 bits.
+fn uniform_number(seed: vec2<u32>, counter: u32) -> f32 {
+  var x = vec4<u32>(counter, 0u, 0u, 0u);
+  var key = seed;
+  for (var round = 0u; round < 10u; round++) {
+    let a = multiply_wide(0xD2511F53u, x.x);
+    let b = multiply_wide(0xCD9E8D57u, x.z);
+    x = vec4<u32>(b.y ^ x.y ^ key.x, b.x, a.y ^ x.w ^ key.y, a.x);
+    key += vec2<u32>(0x9E3779B9u, 0xBB67AE85u);
+  }
+  return f32(x.x >> 8u) * 0x1p-24f;
+}
+
+// kernel: sample_pick
 // Sampling, last step: top-k, top-p, min-p and the draw, each of which asks for a place in the candidates' order. One
 // workgroup, which then leaves the bins empty for the next token.
 // use: state

@@ -39,10 +39,11 @@ int64_t rows_together(const Tensor& tensor) { return tensor.shape.size() > 2 ? t
 void make_parts(Device& device, Weight& weight, int64_t unit, uint64_t most) {
   const int64_t part_rows = static_cast<int64_t>(most / weight.stride) / unit * unit;
   if (part_rows == 0) {
-    fail({ErrorCode::kUnsupported,
-          fmt::format("one {} of a weight is larger than this device can bind", unit > 1 ? "expert" : "row"),
-          weight.name, fmt::format("up to {} bytes", most),
-          fmt::format("{}", static_cast<uint64_t>(unit) * weight.stride), ""});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = fmt::format("one {} of a weight is larger than this device can bind", unit > 1 ? "expert" : "row"),
+          .where = weight.name,
+          .expected = fmt::format("up to {} bytes", most),
+          .got = fmt::format("{}", static_cast<uint64_t>(unit) * weight.stride)});
   }
   for (int64_t first = 0; first < weight.rows; first += part_rows) {
     WeightPart part;

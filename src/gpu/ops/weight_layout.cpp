@@ -99,9 +99,11 @@ void pack_mxfp4(const uint8_t* row, uint8_t* out, size_t cols) {
 }
 
 [[noreturn]] void not_packable(DType type) {
-  fail({ErrorCode::kUnsupported, fmt::format("the WebGPU backend cannot compute from {} weights", name_of(type)), "",
-        "F32, F16, BF16, Q8_0, Q4_K, Q6_K or MXFP4", std::string(name_of(type)),
-        "convert the model to one of these types"});
+  fail({.code = ErrorCode::kUnsupported,
+        .what = fmt::format("the WebGPU backend cannot compute from {} weights", name_of(type)),
+        .expected = "F32, F16, BF16, Q8_0, Q4_K, Q6_K or MXFP4",
+        .got = std::string(name_of(type)),
+        .todo = "convert the model to one of these types"});
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 //   MXFP4  [P][16] bytes of e2m1 codes as the nibbles of Q4_K, −0 as 0;  [P] u8 e8m0 scale less one: the exponent
 //          bits of half the scale as f32 (2^-128 and 2^-127 become 0)
 // Padding holds zeros, but kernels rely on x being zero past `cols`, not on that.
-// ops/lib/weights.<type>.wgsl reads these layouts.
+// ops/lib/<type>.wgsl reads these layouts.
 #pragma once
 
 #include <cstddef>

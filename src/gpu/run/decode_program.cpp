@@ -3,11 +3,9 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "gpu/ops/embed.h"
+#include "gpu/ops/elementwise.h"
 #include "gpu/ops/experts.h"
-#include "gpu/ops/glu.h"
 #include "gpu/ops/matvec.h"
-#include "gpu/ops/norm.h"
 #include "gpu/ops/sample.h"
 
 namespace doppler::gpu {

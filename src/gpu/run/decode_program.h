@@ -2,10 +2,10 @@
 // recording is made once and replayed for every token: what changes lies in DecodeState.
 #pragma once
 
-#include "gpu/ops/argmax.h"
 #include "gpu/ops/project.h"
-#include "gpu/run/expert_steps.h"
+#include "gpu/ops/sample.h"
 #include "gpu/run/gpu_context.h"
+#include "gpu/run/step_program.h"
 #include "gpu/run/tap.h"
 #include "model/sampling.h"
 

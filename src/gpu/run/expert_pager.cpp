@@ -122,8 +122,11 @@ class Pager : public ExpertPager {
     for (uint64_t entry = 0; entry < shape.entries(); ++entry) {
       const float expert = route[entry / shape.k * 2 * shape.k + entry % shape.k];
       if (!(expert >= 0 && expert < static_cast<float>(shape.experts))) {
-        fail({ErrorCode::kInternal, "a token chose an expert that there is not", step.name,
-              fmt::format("0 to {}", shape.experts - 1), fmt::format("{}", expert), ""});
+        fail({.code = ErrorCode::kInternal,
+              .what = "a token chose an expert that there is not",
+              .where = step.name,
+              .expected = fmt::format("0 to {}", shape.experts - 1),
+              .got = fmt::format("{}", expert)});
       }
       chosen_[static_cast<uint32_t>(expert)].push_back(static_cast<uint32_t>(entry));
     }

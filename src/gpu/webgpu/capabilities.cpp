@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "gpu/webgpu/recording.h"
+#include "gpu/wgsl/probe_subgroups.h"
 
 namespace doppler::gpu {
 
@@ -25,9 +27,12 @@ void check_capabilities(const Capabilities& capabilities, const std::string& whe
   const Limits& limits = capabilities.limits;
   auto at_least = [&](const char* name, uint64_t value, uint64_t least) {
     if (value < least) {
-      fail({ErrorCode::kDevice, fmt::format("the device reports an impossible limit {}", name), where,
-            fmt::format("at least {}", least), fmt::format("{}", value),
-            "this WebGPU library may not be the build that webgpu_c.h describes; see tools/fetch_dawn.sh"});
+      fail({.code = ErrorCode::kDevice,
+            .what = fmt::format("the device reports an impossible limit {}", name),
+            .where = where,
+            .expected = fmt::format("at least {}", least),
+            .got = fmt::format("{}", value),
+            .todo = "this WebGPU library may not be the build that webgpu_c.h describes; see tools/fetch_dawn.sh"});
     }
   };
   at_least("maxBufferSize", limits.max_buffer_bytes, floor.max_buffer_bytes);
@@ -40,9 +45,27 @@ void check_capabilities(const Capabilities& capabilities, const std::string& whe
   auto power_of_two = [](uint32_t n) { return n != 0 && (n & (n - 1)) == 0; };
   if (!power_of_two(limits.uniform_alignment) || !power_of_two(limits.storage_alignment) ||
       limits.uniform_alignment > 256 || limits.storage_alignment > 256) {
-    fail({ErrorCode::kDevice, "the device reports an impossible offset alignment", where, "a power of two up to 256",
-          fmt::format("{} and {}", limits.uniform_alignment, limits.storage_alignment), ""});
+    fail({.code = ErrorCode::kDevice,
+          .what = "the device reports an impossible offset alignment",
+          .where = where,
+          .expected = "a power of two up to 256",
+          .got = fmt::format("{} and {}", limits.uniform_alignment, limits.storage_alignment)});
   }
+}
+
+uint32_t probe_subgroup_size(Device& device) {
+  constexpr uint32_t kLanes = 256;
+  Buffer out = device.create_buffer("subgroups", 2 * kLanes * sizeof(uint32_t));
+  Recording recording(device, "subgroup probe");
+  recording.dispatch<wgsl::ProbeSubgroups>("subgroup probe", {}, {}, {.out = out}, {});
+  device.submit(recording);
+  const std::vector<uint32_t> seen = read<uint32_t>(device, out, 2 * kLanes);
+  const uint32_t size = seen[0] >> 16;
+  if (size < 4 || kLanes % size != 0) return 0;
+  for (uint32_t lane = 0; lane < kLanes; ++lane) {
+    if (seen[lane] != (size << 16 | lane % size) || seen[kLanes + lane] != lane / size * size) return 0;
+  }
+  return size;
 }
 
 }  // namespace doppler::gpu

@@ -8,6 +8,8 @@
 
 namespace doppler::gpu {
 
+class Device;
+
 struct Limits {
   uint64_t max_buffer_bytes = 0;
   uint64_t max_binding_bytes = 0;         // of one storage binding
@@ -47,5 +49,8 @@ Capabilities minimal_capabilities();
 
 // Fails when the numbers cannot be those of a device, which means that webgpu_c.h and the library disagree.
 void check_capabilities(const Capabilities& capabilities, const std::string& where);
+
+// Lanes in a subgroup of a 256-lane workgroup, or 0 if the subgroups are not alike, not consecutive, or smaller than 4.
+uint32_t probe_subgroup_size(Device& device);
 
 }  // namespace doppler::gpu

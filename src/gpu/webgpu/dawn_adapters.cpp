@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <thread>
 
+#include "gpu/webgpu/capabilities.h"
 #include "gpu/webgpu/dawn_state.h"
-#include "gpu/webgpu/subgroup_probe.h"
 
 namespace doppler::gpu {
 namespace {
@@ -116,7 +116,7 @@ AdapterInfo describe(WGPUAdapter adapter, WGPULimits* limits_out) {
   WGPUSupportedFeatures features = {};
   if (api.AdapterGetInfo(adapter, &raw) != WGPUStatus_Success ||
       api.AdapterGetLimits(adapter, &limits) != WGPUStatus_Success) {
-    fail({ErrorCode::kDevice, "the adapter does not say what it is", "", "", "", ""});
+    fail({.code = ErrorCode::kDevice, .what = "the adapter does not say what it is"});
   }
   api.AdapterGetFeatures(adapter, &features);
   auto has = [&](WGPUFeatureName name) {
@@ -198,8 +198,10 @@ void release(const std::vector<Found>& found) {
 }
 
 [[noreturn]] void fail_without_adapter(const std::string& why) {
-  fail({ErrorCode::kDevice, "no WebGPU adapter was found", why, "", "",
-        "install a Vulkan driver (and libvulkan1), point VK_ICD_FILENAMES at one, or use --backend cpu"});
+  fail({.code = ErrorCode::kDevice,
+        .what = "no WebGPU adapter was found",
+        .where = why,
+        .todo = "install a Vulkan driver (and libvulkan1), point VK_ICD_FILENAMES at one, or use --backend cpu"});
 }
 
 void note(ErrorNotes& notes, WGPUErrorType type, WGPUStringView message) {
@@ -268,7 +270,9 @@ WGPUDevice open_device(const Found& chosen, const DeviceOptions& options, const 
   wgpu().AdapterRequestDevice(chosen.adapter, &descriptor, info);
   pump_instance(answer.done);
   if (answer.device == nullptr) {
-    fail({ErrorCode::kDevice, "the GPU could not be opened: " + answer.message, chosen.info.name, "", "", ""});
+    fail({.code = ErrorCode::kDevice,
+          .what = "the GPU could not be opened: " + answer.message,
+          .where = chosen.info.name});
   }
   return answer.device;
 }
@@ -313,7 +317,7 @@ WGPUInstance dawn_instance() {
     descriptor.nextInChain = &toggles.chain;
     return wgpu().CreateInstance(&descriptor);
   }();
-  if (instance == nullptr) fail({ErrorCode::kDevice, "Dawn could not be started", "", "", "", ""});
+  if (instance == nullptr) fail({.code = ErrorCode::kDevice, .what = "Dawn could not be started"});
   return instance;
 }
 
@@ -353,8 +357,12 @@ Device::Device(const DeviceOptions& options) : state_(std::make_shared<DeviceSta
   const int index = options.adapter < 0 ? 0 : options.adapter;
   if (index >= static_cast<int>(found.size())) {
     release(found);
-    fail({ErrorCode::kUsage, "there is no such GPU", "--device", fmt::format("0 to {}", found.size() - 1),
-          fmt::format("{}", options.adapter), "`doppler devices` lists them"});
+    fail({.code = ErrorCode::kUsage,
+          .what = "there is no such GPU",
+          .where = "--device",
+          .expected = fmt::format("0 to {}", found.size() - 1),
+          .got = fmt::format("{}", options.adapter),
+          .todo = "`doppler devices` lists them"});
   }
   Found chosen = found[static_cast<size_t>(index)];
   if (options.plain) {

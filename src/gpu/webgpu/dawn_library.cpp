@@ -79,8 +79,12 @@ const WgpuFunctions& wgpu() {
   std::string why;
   const WgpuFunctions* functions = find_wgpu(&why);
   if (functions == nullptr) {
-    fail({ErrorCode::kDevice, "Dawn, the WebGPU library, is not here", why, kLibraryName, "",
-          "run tools/fetch_dawn.sh in the build folder, set DOPPLER_DAWN to the library's path, or use --backend cpu"});
+    fail({.code = ErrorCode::kDevice,
+          .what = "Dawn, the WebGPU library, is not here",
+          .where = why,
+          .expected = kLibraryName,
+          .todo = "run tools/fetch_dawn.sh in the build folder, set DOPPLER_DAWN to the library's path, or use "
+                  "--backend cpu"});
   }
   return *functions;
 }

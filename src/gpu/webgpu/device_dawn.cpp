@@ -6,12 +6,11 @@
 
 #include "base/log.h"
 #include "gpu/webgpu/dawn_state.h"
+#include "gpu/webgpu/device_checks.h"
 
 namespace doppler::gpu {
 namespace {
 std::atomic<uint64_t> live_bytes = 0;  // of live_buffer_bytes()
-
-constexpr uint64_t kMostQueuedBytes = 32u << 20;  // of writes that wait in host memory
 
 struct ScopeAnswer {
   bool done = false;
@@ -108,9 +107,12 @@ void DeviceState::check(const std::string& where) {
     code = notes->code;
   }
   if (lost) {
-    fail({ErrorCode::kDevice, "the GPU was lost: " + lost_message, where, "", "", "load the model again"});
+    fail({.code = ErrorCode::kDevice,
+          .what = "the GPU was lost: " + lost_message,
+          .where = where,
+          .todo = "load the model again"});
   }
-  if (!error.empty()) fail({code, error, where, "", "", ""});
+  if (!error.empty()) fail({.code = code, .what = error, .where = where});
 }
 
 void DeviceState::pump(const bool& done, const std::string& where) {
@@ -177,19 +179,14 @@ void ErrorScope::finish(const std::string& where, const std::string& what) {
   state_.check(where);
   if (first.type == WGPUErrorType_NoError) return;
   const bool memory = first.type == WGPUErrorType_OutOfMemory;
-  fail({memory ? ErrorCode::kMemory : ErrorCode::kDevice,
-        memory ? "the GPU has not enough memory: " + first.message : what + first.message, where, "", "",
-        memory ? "use a smaller context or a more strongly quantised model" : ""});
+  fail({.code = memory ? ErrorCode::kMemory : ErrorCode::kDevice,
+        .what = memory ? "the GPU has not enough memory: " + first.message : what + first.message,
+        .where = where,
+        .todo = memory ? "use a smaller context or a more strongly quantised model" : ""});
 }
 
 Buffer Device::create_buffer(std::string label, uint64_t bytes, BufferUse use) {
-  const Limits& limits = capabilities().limits;
-  bytes = (std::max<uint64_t>(bytes, 16) + 15) / 16 * 16;
-  if (bytes > limits.max_buffer_bytes) {
-    fail({ErrorCode::kMemory, "a buffer is larger than this device allows", label,
-          fmt::format("up to {} bytes", limits.max_buffer_bytes), fmt::format("{}", bytes),
-          "Use a smaller context or a smaller model"});
-  }
+  bytes = checked_buffer_bytes(capabilities().limits, label, bytes);
   auto buffer = std::make_shared<BufferState>();
   buffer->device = state_;
   buffer->label = std::move(label);
@@ -221,20 +218,13 @@ Buffer Device::create_buffer(std::string label, uint64_t bytes, BufferUse use) {
 }
 
 void Device::write(const Buffer& buffer, uint64_t offset, std::span<const std::byte> bytes) {
-  if (offset % 4 != 0 || bytes.size() % 4 != 0 || offset > buffer.size() || bytes.size() > buffer.size() - offset) {
-    fail({ErrorCode::kInternal, "a write does not fit its buffer", buffer.label(),
-          fmt::format("multiples of 4 within {} bytes", buffer.size()),
-          fmt::format("{} bytes at {}", bytes.size(), offset), ""});
-  }
+  check_write(buffer, offset, bytes.size());
   if (buffer.state().buffer == nullptr) return;  // measured
-  while (!bytes.empty()) {
-    const std::span<const std::byte> piece = bytes.first(std::min<size_t>(bytes.size(), kMostQueuedBytes));
-    if (state_->queued_write_bytes + piece.size() > kMostQueuedBytes) wait();
-    state_->api->QueueWriteBuffer(state_->queue, buffer.state().buffer, offset, piece.data(), piece.size());
-    state_->queued_write_bytes += piece.size();
-    offset += piece.size();
-    bytes = bytes.subspan(piece.size());
-  }
+  write_throttled(
+      offset, bytes, state_->queued_write_bytes, [&] { wait(); },
+      [&](uint64_t at, std::span<const std::byte> piece) {
+        state_->api->QueueWriteBuffer(state_->queue, buffer.state().buffer, at, piece.data(), piece.size());
+      });
   state_->check(buffer.label());
 }
 
@@ -264,7 +254,7 @@ Kernel Device::kernel(const KernelSource& source, const Variant& variant) {
   if (!errors.empty()) {
     api.ShaderModuleRelease(module);
     for (int i = 0; i < 3; ++i) pop_scope(*state_);
-    fail({ErrorCode::kDevice, "a kernel does not compile: " + errors, where, "", "", ""});
+    fail({.code = ErrorCode::kDevice, .what = "a kernel does not compile: " + errors, .where = where});
   }
   module_scope.finish(where);
 
@@ -294,39 +284,17 @@ Kernel Device::kernel(const KernelSource& source, const Variant& variant) {
 BindGroup Device::create_bind_group(const std::string& label, const Kernel& kernel,
                                     std::span<const BoundBuffer> buffers) {
   const KernelSource& source = kernel.source();
-  if (buffers.size() != source.bindings.size()) {
-    fail({ErrorCode::kInternal, fmt::format("kernel {} is given a wrong number of buffers", source.name), label,
-          fmt::format("{}", source.bindings.size()), fmt::format("{}", buffers.size()), ""});
-  }
   auto group = std::make_shared<BindGroupState>();
   group->api = state_->api;
   std::vector<WGPUBindGroupEntry> entries;
-  for (size_t i = 0; i < buffers.size(); ++i) {
-    const BoundBuffer& bound = buffers[i];
-    const std::string place = fmt::format("{}: binding {} of kernel {}", label, source.bindings[i].name, source.name);
-    if (!bound.buffer) fail({ErrorCode::kInternal, "a buffer is missing", place, "", "", ""});
-    if (bound.offset > bound.buffer.size() || bound.size > bound.buffer.size() - bound.offset) {
-      fail({ErrorCode::kInternal, "a bound range leaves its buffer", place,
-            fmt::format("within {} bytes", bound.buffer.size()), fmt::format("{} at {}", bound.size, bound.offset),
-            ""});
-    }
+  for (const BoundBuffer& bound : checked_bindings(label, source, buffers)) {
     WGPUBindGroupEntry entry = {};
-    entry.binding = source.bindings[i].binding;
+    entry.binding = source.bindings[entries.size()].binding;
     entry.buffer = bound.buffer.state().buffer;
     entry.offset = bound.offset;
-    entry.size = bound.size != 0 ? bound.size : bound.buffer.size() - bound.offset;
+    entry.size = bound.size;
     entries.push_back(entry);
     group->buffers.push_back(bound.buffer);
-    for (size_t j = 0; j < i; ++j) {
-      const bool writes = source.bindings[i].type == BindingType::kStorage;
-      const bool writes_too = source.bindings[j].type == BindingType::kStorage;
-      const bool overlap =
-          entry.offset < entries[j].offset + entries[j].size && entries[j].offset < entry.offset + entry.size;
-      if (bound.buffer == buffers[j].buffer && (writes != writes_too || (writes && overlap))) {
-        fail({ErrorCode::kInternal, "a buffer that the kernel writes is bound to it twice: " + bound.buffer.label(),
-              place, "", "", ""});
-      }
-    }
   }
   WGPUBindGroupDescriptor descriptor = {};
   descriptor.label = view(label);

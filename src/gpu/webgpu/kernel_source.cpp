@@ -11,26 +11,28 @@ namespace doppler::gpu {
 namespace {
 
 [[noreturn]] void wrong_variant(const KernelSource& source, const Variant& variant, std::string what) {
-  fail({ErrorCode::kInternal, std::move(what), fmt::format("kernel {} [{}]", source.name, variant.name()), "", "", ""});
+  fail({.code = ErrorCode::kInternal,
+        .what = std::move(what),
+        .where = fmt::format("kernel {} [{}]", source.name, variant.name())});
 }
 
-const SlotChoice& chosen(const KernelSource& source, const Variant& variant, const Slot& slot) {
-  if (slot.choices.size() == 1) return slot.choices[0];
-  for (const auto& [name, choice] : variant.slots) {
-    if (name != slot.name) continue;
-    for (const SlotChoice& candidate : slot.choices) {
+const SnippetChoice& chosen(const KernelSource& source, const Variant& variant, const Snippet& snippet) {
+  if (snippet.choices.size() == 1) return snippet.choices[0];
+  for (const auto& [name, choice] : variant.snippets) {
+    if (name != snippet.name) continue;
+    for (const SnippetChoice& candidate : snippet.choices) {
       if (choice == candidate.name) return candidate;
     }
-    wrong_variant(source, variant, fmt::format("slot {} has no choice called '{}'", slot.name, choice));
+    wrong_variant(source, variant, fmt::format("snippet {} has no choice called '{}'", snippet.name, choice));
   }
-  wrong_variant(source, variant, fmt::format("nothing is chosen for slot {}", slot.name));
+  wrong_variant(source, variant, fmt::format("nothing is chosen for snippet {}", snippet.name));
 }
 
 }  // namespace
 
 std::string Variant::name() const {
   std::string out;
-  for (const auto& [slot, choice] : slots) out += fmt::format("{}{}={}", out.empty() ? "" : " ", slot, choice);
+  for (const auto& [snippet, choice] : snippets) out += fmt::format("{}{}={}", out.empty() ? "" : " ", snippet, choice);
   for (const auto& [constant, value] : constants)
     out += fmt::format("{}{}={}", out.empty() ? "" : " ", constant, value);
   return out;
@@ -38,25 +40,20 @@ std::string Variant::name() const {
 
 std::string ComposedSource::locate(int line) const {
   for (size_t i = parts.size(); i-- > 0;) {
-    if (line >= parts[i].first_line) return fmt::format("{}:{}", parts[i].file, line - parts[i].first_line + 1);
+    if (line >= parts[i].first_line)
+      return fmt::format("{}:{}", parts[i].file, line - parts[i].first_line + parts[i].file_line);
   }
   return "directives";
 }
 
 ComposedSource compose(const KernelSource& source, const Variant& variant) {
   std::vector<const SourceText*> texts;
-  std::vector<std::string> files;
-  for (const Slot& slot : source.slots) {
-    const SlotChoice& choice = chosen(source, variant, slot);
-    const std::string_view name = choice.name;
-    texts.push_back(&choice.text);
-    files.push_back(fmt::format("ops/lib/{}{}{}.wgsl", slot.name, name.empty() ? "" : ".", name));
-  }
+  for (const Snippet& snippet : source.snippets) texts.push_back(&chosen(source, variant, snippet).text);
   texts.push_back(&source.main);
-  files.push_back(fmt::format("ops/{}.wgsl", source.name));
-  for (const auto& [name, choice] : variant.slots) {
-    if (std::none_of(source.slots.begin(), source.slots.end(), [&](const Slot& s) { return name == s.name; })) {
-      wrong_variant(source, variant, fmt::format("there is no slot {}", name));
+  for (const auto& [name, choice] : variant.snippets) {
+    if (std::none_of(source.snippets.begin(), source.snippets.end(),
+                     [&](const Snippet& s) { return name == s.name; })) {
+      wrong_variant(source, variant, fmt::format("there is no snippet {}", name));
     }
   }
   for (const auto& [name, value] : variant.constants) {
@@ -69,9 +66,9 @@ ComposedSource compose(const KernelSource& source, const Variant& variant) {
   ComposedSource out;
   for (const SourceText* text : texts) out.text += text->directives;
   int line = 1 + static_cast<int>(std::count(out.text.begin(), out.text.end(), '\n'));
-  for (size_t i = 0; i < texts.size(); ++i) {
-    out.parts.push_back({line, files[i]});
-    const std::string_view body = texts[i]->body;
+  for (const SourceText* text : texts) {
+    out.parts.push_back({line, text->file, text->first_line});
+    const std::string_view body = text->body;
     line += static_cast<int>(std::count(body.begin(), body.end(), '\n'));
     out.text += body;
   }

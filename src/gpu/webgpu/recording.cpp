@@ -14,8 +14,10 @@ Grid linear_grid(uint64_t workgroups, const Limits& limits) {
   if (workgroups <= side) return {static_cast<uint32_t>(std::max<uint64_t>(workgroups, 1)), 1, 1};
   const uint64_t rows = (workgroups + side - 1) / side;
   if (rows > side) {
-    fail({ErrorCode::kUnsupported, "a dispatch is too large for this device", "",
-          fmt::format("up to {} workgroups", side * side), fmt::format("{}", workgroups), ""});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "a dispatch is too large for this device",
+          .expected = fmt::format("up to {} workgroups", side * side),
+          .got = fmt::format("{}", workgroups)});
   }
   // Near-equal rows leave fewer than `rows` workgroups with nothing to do.
   return {static_cast<uint32_t>((workgroups + rows - 1) / rows), static_cast<uint32_t>(rows), 1};
@@ -25,8 +27,11 @@ size_t Recording::add(std::string step, const KernelSource& source, const Varian
                       std::span<const std::byte> params, std::span<const BoundBuffer> buffers, Grid grid) {
   const uint32_t most = device_->capabilities().limits.workgroups_per_dimension;
   if (grid.x > most || grid.y > most || grid.z > most) {
-    fail({ErrorCode::kInternal, "a dispatch is larger than the device allows", step,
-          fmt::format("up to {} a side", most), fmt::format("{}x{}x{}", grid.x, grid.y, grid.z), ""});
+    fail({.code = ErrorCode::kInternal,
+          .what = "a dispatch is larger than the device allows",
+          .where = step,
+          .expected = fmt::format("up to {} a side", most),
+          .got = fmt::format("{}x{}x{}", grid.x, grid.y, grid.z)});
   }
   Dispatch dispatch;
   dispatch.kernel = device_->kernel(source, variant);
@@ -58,7 +63,8 @@ size_t Recording::add(std::string step, const KernelSource& source, const Varian
 
 Recording::Dispatch& Recording::dispatch_at(size_t dispatch) {
   if (dispatch >= dispatch_count_) {
-    fail({ErrorCode::kInternal, fmt::format("recording has no dispatch {}", dispatch), label_, "", "", ""});
+    fail(
+        {.code = ErrorCode::kInternal, .what = fmt::format("recording has no dispatch {}", dispatch), .where = label_});
   }
   return std::get<Dispatch>(commands_[dispatch_commands_[dispatch]]);
 }
@@ -66,7 +72,11 @@ Recording::Dispatch& Recording::dispatch_at(size_t dispatch) {
 void Recording::set(size_t dispatch, const KernelSource& source, std::span<const std::byte> params) {
   const Dispatch& d = dispatch_at(dispatch);
   if (&d.kernel.source() != &source) {
-    fail({ErrorCode::kInternal, "parameters of another kernel", d.step, d.kernel.source().name, source.name, ""});
+    fail({.code = ErrorCode::kInternal,
+          .what = "parameters of another kernel",
+          .where = d.step,
+          .expected = d.kernel.source().name,
+          .got = source.name});
   }
   if (source.params_bytes == 0) return;
   ParamChunk& chunk = chunks_[d.chunk];

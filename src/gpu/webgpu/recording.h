@@ -23,7 +23,7 @@ struct Grid {
 };
 
 // A grid of at least `workgroups` in x and y for kernels that number their workgroups with workgroup_index()
-// (ops/lib/index.wgsl); it may hold more than asked for, which the kernel must skip. Fails if it cannot be.
+// (ops/lib/common.wgsl); it may hold more than asked for, which the kernel must skip. Fails if it cannot be.
 Grid linear_grid(uint64_t workgroups, const Limits& limits);
 
 inline uint32_t div_up(uint64_t n, uint64_t d) { return static_cast<uint32_t>((n + d - 1) / d); }

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "gpu/webgpu/dawn_state.h"
-#include "gpu/webgpu/recording.h"
+#include "gpu/webgpu/device_checks.h"
 
 namespace doppler::gpu {
 namespace {
@@ -133,10 +133,10 @@ void map_and_copy(DeviceState& state, WGPUBuffer buffer, std::span<std::byte> ou
   state.api->BufferMapAsync(buffer, WGPUMapMode_Read, 0, bytes, info);
   state.pump(answer.done, where);
   if (answer.status != WGPUMapAsyncStatus_Success) {
-    fail({ErrorCode::kDevice, "the GPU's answer could not be read: " + answer.message, where, "", "", ""});
+    fail({.code = ErrorCode::kDevice, .what = "the GPU's answer could not be read: " + answer.message, .where = where});
   }
   const void* mapped = state.api->BufferGetConstMappedRange(buffer, 0, bytes);
-  if (mapped == nullptr) fail({ErrorCode::kDevice, "the GPU's answer is not mapped", where, "", "", ""});
+  if (mapped == nullptr) fail({.code = ErrorCode::kDevice, .what = "the GPU's answer is not mapped", .where = where});
   std::memcpy(out.data(), mapped, out.size());
   state.api->BufferUnmap(buffer);
 }
@@ -187,11 +187,6 @@ std::vector<std::pair<double, double>> read_timestamps(DeviceState& state, Encod
   return times;
 }
 
-void require_timestamps(const Device& device) {
-  if (device.capabilities().timestamps) return;
-  fail({ErrorCode::kUnsupported, "this device has no timestamp queries", device.info().name, "", "", ""});
-}
-
 }  // namespace
 
 void Device::submit(Recording& recording, int times) {
@@ -214,19 +209,11 @@ HostTimes Device::host_times() const { return state_->host_times; }
 std::vector<StepTime> Device::profile(Recording& recording) {
   require_timestamps(*this);
   recording.flush_params();
-  std::vector<StepTime> steps;
-  if (recording.dispatches() == 0) return steps;
+  if (recording.dispatches() == 0) return {};
   PassTimer timer{*state_};
   Encoding encoding(*state_, recording.label());
   encoding.add(recording, &timer, true);
-  const auto times = read_timestamps(*state_, encoding, timer, recording.label());
-  for (const Recording::Command& command : recording.commands()) {
-    if (const auto* dispatch = std::get_if<Recording::Dispatch>(&command)) {
-      const auto& [begin, end] = times[steps.size()];
-      steps.push_back({dispatch->step, begin, end});
-    }
-  }
-  return steps;
+  return step_times(recording, read_timestamps(*state_, encoding, timer, recording.label()));
 }
 
 double Device::time_ns(Recording& recording, int times) {
@@ -241,10 +228,7 @@ double Device::time_ns(Recording& recording, int times) {
 }
 
 void Device::read(const Buffer& buffer, uint64_t offset, std::span<std::byte> out) {
-  if (offset % 4 != 0 || offset > buffer.size() || out.size() > buffer.size() - offset) {
-    fail({ErrorCode::kInternal, "a read leaves its buffer", buffer.label(),
-          fmt::format("within {} bytes", buffer.size()), fmt::format("{} bytes at {}", out.size(), offset), ""});
-  }
+  check_read(buffer, offset, out.size());
   WGPUBuffer target = staging(*state_);
   while (!out.empty()) {
     const std::span<std::byte> piece = out.first(std::min<size_t>(out.size(), kStagingBytes));
@@ -262,7 +246,7 @@ void Device::read(const Buffer& buffer, uint64_t offset, std::span<std::byte> ou
 void Device::begin_read(const Buffer& readback) {
   BufferState& buffer = readback.state();
   if (buffer.use != BufferUse::kReadback || buffer.mapping) {
-    fail({ErrorCode::kInternal, "begin_read needs an idle readback buffer", buffer.label, "", "", ""});
+    fail({.code = ErrorCode::kInternal, .what = "begin_read needs an idle readback buffer", .where = buffer.label});
   }
   buffer.mapping = true;
   buffer.mapped = false;
@@ -282,12 +266,14 @@ void Device::end_read(const Buffer& readback, uint64_t bytes,
                       const std::function<void(std::span<const std::byte>)>& see) {
   BufferState& buffer = readback.state();
   if (!buffer.mapping || bytes > buffer.bytes) {
-    fail({ErrorCode::kInternal, "end_read without begin_read, or of too much", buffer.label, "", "", ""});
+    fail({.code = ErrorCode::kInternal, .what = "end_read without begin_read, or of too much", .where = buffer.label});
   }
   state_->pump(buffer.mapped, buffer.label);
   buffer.mapping = false;
   if (buffer.map_status != WGPUMapAsyncStatus_Success) {
-    fail({ErrorCode::kDevice, "the GPU's answer could not be read: " + buffer.map_message, buffer.label, "", "", ""});
+    fail({.code = ErrorCode::kDevice,
+          .what = "the GPU's answer could not be read: " + buffer.map_message,
+          .where = buffer.label});
   }
   // Who looks may stop the run there and then; the buffer must be given back all the same.
   struct Unmap {
@@ -295,7 +281,8 @@ void Device::end_read(const Buffer& readback, uint64_t bytes,
     ~Unmap() { buffer.device->api->BufferUnmap(buffer.buffer); }
   } const unmap{buffer};
   const void* mapped = state_->api->BufferGetConstMappedRange(buffer.buffer, 0, buffer.bytes);
-  if (mapped == nullptr) fail({ErrorCode::kDevice, "the GPU's answer is not mapped", buffer.label, "", "", ""});
+  if (mapped == nullptr)
+    fail({.code = ErrorCode::kDevice, .what = "the GPU's answer is not mapped", .where = buffer.label});
   see({static_cast<const std::byte*>(mapped), static_cast<size_t>(bytes)});
 }
 

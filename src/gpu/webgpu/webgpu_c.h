@@ -1,6 +1,8 @@
 // The part of WebGPU's C interface that Doppler uses, with the numbers of the Dawn build that tools/fetch_dawn.sh
 // installs. Names and layouts are those of the public webgpu.h, so that a full SDK's header can stand in for this one
 // (-DDAWN_SDK=... defines DOPPLER_DAWN_SDK). Members we never set are kept as plain words to preserve the layout.
+// Typed by hand, because no package carries the header of that library's revision: bun-webgpu and
+// bun-webgpu-linux-x64 hold the library and TypeScript declarations, Debian has no Dawn.
 #pragma once
 
 #ifdef DOPPLER_DAWN_SDK

@@ -5,10 +5,7 @@
 #include <cmath>
 
 #include "gpu/cases/attention_truth.h"
-#include "gpu/ops/attention_decode.h"
-#include "gpu/ops/attention_prefill.h"
-#include "gpu/ops/rope_tables.h"
-#include "gpu/run/decode_state.h"
+#include "gpu/ops/attention.h"
 
 namespace doppler::gpu {
 namespace {

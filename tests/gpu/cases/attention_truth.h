@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "gpu/ops/attention_shape.h"
+#include "gpu/ops/attention.h"
 
 namespace doppler::gpu {
 

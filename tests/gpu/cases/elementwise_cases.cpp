@@ -5,9 +5,7 @@
 #include <cmath>
 
 #include "gpu/cases/kernel_cases.h"
-#include "gpu/ops/add.h"
-#include "gpu/ops/copy.h"
-#include "gpu/ops/glu.h"
+#include "gpu/ops/elementwise.h"
 
 namespace doppler::gpu {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "gpu/cases/weight_cases.h"
-#include "gpu/ops/embed.h"
+#include "gpu/ops/elementwise.h"
 
 namespace doppler::gpu {
 namespace {

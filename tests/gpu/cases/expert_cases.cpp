@@ -6,9 +6,7 @@
 #include <numeric>
 
 #include "gpu/cases/weight_cases.h"
-#include "gpu/ops/expert_matmul.h"
 #include "gpu/ops/experts.h"
-#include "gpu/ops/route.h"
 
 namespace doppler::gpu {
 namespace {

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "gpu/ops/copy.h"
+#include "gpu/ops/elementwise.h"
 
 #include "gpu/cases/attention_cases.h"
 #include "gpu/cases/matmul_cases.h"

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "gpu/cases/kernel_cases.h"
-#include "gpu/ops/norm.h"
+#include "gpu/ops/elementwise.h"
 
 namespace doppler::gpu {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "gpu/cases/matmul_cases.h"
 #include "gpu/cases/quantized_x.h"
-#include "gpu/ops/quantize_activations.h"
+#include "gpu/ops/activations.h"
 
 namespace doppler::gpu {
 

@@ -1,4 +1,4 @@
-// What quantize_activations.wgsl makes of x, on the host.
+// What activations.wgsl makes of x, on the host.
 #pragma once
 
 #include <cstddef>

@@ -3,9 +3,7 @@
 #include <cmath>
 
 #include "gpu/cases/attention_cases.h"
-#include "gpu/ops/rope_store.h"
-#include "gpu/ops/rope_tables.h"
-#include "gpu/run/decode_state.h"
+#include "gpu/ops/attention.h"
 
 namespace doppler::gpu {
 namespace {

@@ -3,8 +3,8 @@
 #include <bit>
 
 #include "gpu/cases/attention_cases.h"
+#include "gpu/ops/attention.h"
 #include "gpu/ops/sample.h"
-#include "gpu/run/decode_state.h"
 
 namespace doppler::gpu {
 namespace {

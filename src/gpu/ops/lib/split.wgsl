@@ -1,3 +1,23 @@
+// A workgroup of a split attention.
+
+// snippet: splits
+// How the keys one token sees are shared out among workgroups: `splits` of them at most, each with a whole number of
+// tiles. A few keys make few splits, so that little is left to merge.
+fn oldest_key(position: u32, window: u32) -> u32 {
+  return select(0u, position + 1u - window, window != 0u && position + 1u > window);
+}
+
+fn keys_of_split(keys: u32, splits: u32, tile: u32) -> u32 {
+  let even = (keys + splits - 1u) / splits;
+  return (even + tile - 1u) / tile * tile;
+}
+
+fn active_splits(keys: u32, splits: u32, tile: u32) -> u32 {
+  let each = keys_of_split(keys, splits, tile);
+  return (keys + each - 1u) / each;
+}
+
+// snippet: split
 // One token's attention over a split of its keys: what goes in and what comes out. lib/attend.wgsl does the work.
 override threads: u32 = 256;       // at least head_dim
 override head_dim: u32 = 64;
@@ -63,7 +83,7 @@ fn read_step(split: Split, first: u32, slot: u32, i: u32) -> f32 {
 }
 
 // Where a split's result goes: `partials` holds [splits][heads · head_dim] sums of share · value, then [splits][heads]
-// vec4 (highest score, sum of shares, 0, 0). lib/merge_partials.wgsl puts the splits together.
+// vec4 (highest score, sum of shares, 0, 0). attention_decode.wgsl puts the splits together.
 struct SplitOut {
   split: u32,
   splits: u32,
@@ -108,4 +128,66 @@ fn sink_at(first_head: u32, head_count: u32, h: u32) -> f32 {
 fn sinks_at(first_head: u32, head_count: u32) -> Heads {
   return make_heads(sink_at(first_head, head_count, 0u), sink_at(first_head, head_count, 1u),
                     sink_at(first_head, head_count, 2u), sink_at(first_head, head_count, 3u));
+}
+
+// snippet: split_out
+// The groups' shares of a split's result (lib/attend.wgsl), added up and written to `partials`.
+
+// Adds up `round_dims` dims of every chunk over the groups, from dim `round` of the chunk on.
+fn write_round(round: u32, out: SplitOut, thread: u32) {
+  let chunks = head_dim / 8u;
+  workgroupBarrier();
+  for (var o = thread; o < chunks * round_dims; o += threads) {
+    var total = Heads(0.0);
+    for (var g = 0u; g < key_groups(); g++) {
+      total += scratch[o % round_dims * (threads + 1u) + g * chunks + o / round_dims];
+    }
+    write_dim(out, o / round_dims * 8u + round + o % round_dims, total);
+  }
+  workgroupBarrier();
+}
+
+fn keep_for_round(i: u32, value: Heads, thread: u32) {
+  scratch[i % round_dims * (threads + 1u) + thread] = value;
+}
+
+fn write_split(out: SplitOut, thread: u32) {
+  let chunks = head_dim / 8u;
+  if (thread / chunks < key_groups() && thread % chunks == 0u) {
+    scores[thread / chunks] = sum;
+  }
+  for (var round = 0u; round < 8u; round += round_dims) {
+    if (round == 0u) {
+      keep_for_round(0u, mixed.a, thread);
+    }
+    if (round <= 1u && 1u < round + round_dims) {
+      keep_for_round(1u, mixed.b, thread);
+    }
+    if (round <= 2u && 2u < round + round_dims) {
+      keep_for_round(2u, mixed.c, thread);
+    }
+    if (round <= 3u && 3u < round + round_dims) {
+      keep_for_round(3u, mixed.d, thread);
+    }
+    if (round <= 4u && 4u < round + round_dims) {
+      keep_for_round(4u, mixed.e, thread);
+    }
+    if (round <= 5u && 5u < round + round_dims) {
+      keep_for_round(5u, mixed.f, thread);
+    }
+    if (round <= 6u && 6u < round + round_dims) {
+      keep_for_round(6u, mixed.g, thread);
+    }
+    if (7u < round + round_dims) {
+      keep_for_round(7u, mixed.h, thread);
+    }
+    write_round(round, out, thread);
+  }
+  if (thread == 0u) {
+    var total = Heads(0.0);
+    for (var g = 0u; g < key_groups(); g++) {
+      total += scores[g];
+    }
+    write_sums(out, highest, total);
+  }
 }
