@@ -5,7 +5,7 @@
 //   - the texts, ready to be composed into a variant (src/gpu/webgpu/kernel_source.h).
 // So the WGSL file is the only definition of what host and device share.
 //
-//   gen_kernels ops/norm.wgsl OUT_DIR      writes OUT_DIR/norm.h and OUT_DIR/norm.cpp
+//   gen_kernels ops/rope.wgsl OUT_DIR      writes OUT_DIR/rope.h and OUT_DIR/rope.cpp
 //
 // A file consists of sections, each up to the line that begins the next:
 //   // kernel: norm                      a kernel; its lines `// use: …` name the snippets it is composed with
@@ -234,7 +234,7 @@ void parse_binding(const std::vector<Token>& tokens, size_t& i, Text& out) {
 // A part of a file: a kernel or a snippet.
 struct Section {
   std::string file;   // as error messages show it
-  std::string shown;  // "ops/norm.wgsl"
+  std::string shown;  // "ops/rope.wgsl"
   bool kernel = false;
   std::string name, choice;
   int first_line = 1;

@@ -120,7 +120,7 @@ std::vector<HostCommand> commands_of(const Recording& recording) {
 std::vector<std::pair<double, double>> timed(Recording& recording, int times, bool each) {
   recording.flush_params();
   const std::vector<HostCommand> list = commands_of(recording);
-  // At most a pass a command; each has a begin and an end.
+  // At most a pass per command; each has a begin and an end.
   std::vector<double> clock(2 * list.size() * static_cast<size_t>(times));
   const uint32_t pairs = host_gpu_time(list.data(), static_cast<uint32_t>(list.size()), static_cast<uint32_t>(times),
                                        each, clock.data(), static_cast<uint32_t>(clock.size() / 2));

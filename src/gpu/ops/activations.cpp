@@ -39,17 +39,17 @@ void record_quantize_activations(Recording& recording, const std::string& step, 
                                                 linear_grid(div_up(tokens * pieces, kThreads), capabilities.limits));
 }
 
-uint64_t halved_values_bytes(uint64_t tokens, uint64_t cols) { return tokens * eights(cols) * 16; }
-uint64_t halved_scales_bytes(uint64_t tokens) { return tokens * sizeof(float); }
+uint64_t f16_values_bytes(uint64_t tokens, uint64_t cols) { return tokens * eights(cols) * 16; }
+uint64_t f16_scales_bytes(uint64_t tokens) { return tokens * sizeof(float); }
 
-Variant choose_halve_activations(const Capabilities&, uint64_t cols) {
+Variant choose_activations_to_f16(const Capabilities&, uint64_t cols) {
   return {{}, {{"threads", cols <= 1024 ? 64 : 256}, {"vectors", cols % 4 == 0 ? 1 : 0}}};
 }
 
-void record_halve_activations(Recording& recording, const std::string& step, const BoundBuffer& x, uint64_t tokens,
-                              uint64_t cols, const HalvedActivations& out) {
+void record_activations_to_f16(Recording& recording, const std::string& step, const BoundBuffer& x, uint64_t tokens,
+                               uint64_t cols, const F16Activations& out) {
   const Capabilities& capabilities = recording.device().capabilities();
-  recording.dispatch<wgsl::HalveActivations>(step, choose_halve_activations(capabilities, cols),
+  recording.dispatch<wgsl::ActivationsToF16>(step, choose_activations_to_f16(capabilities, cols),
                                              {.tokens = static_cast<uint32_t>(tokens),
                                               .cols = static_cast<uint32_t>(cols),
                                               .eights = static_cast<uint32_t>(eights(cols))},

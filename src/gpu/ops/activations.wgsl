@@ -23,7 +23,7 @@ fn x_quad(token: u32, at: u32) -> vec4<f32> {
 }
 
 // kernel: quantize_activations
-// x f32 [tokens, cols] as 8-bit integers with one scale a piece of 32 columns: x ≈ scale · q, |q| ≤ 127.
+// x f32 [tokens, cols] as 8-bit integers with one scale per piece of 32 columns: x ≈ scale · q, |q| ≤ 127.
 // One thread a piece of one token; neighbouring threads have neighbouring tokens, so that stores lie side by side.
 requires packed_4x8_integer_dot_product;
 // use: index
@@ -86,8 +86,8 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   scales[piece * params.tokens + token] = vec2<f32>(scale, scale * f32(word_sum(low) + word_sum(high)));
 }
 
-// kernel: halve_activations
-// x f32 [tokens, cols] as f16 with one scale a token: x ≈ scale · h. The scale is the power of two that brings the
+// kernel: activations_to_f16
+// x f32 [tokens, cols] as f16 with one scale per token: x ≈ scale · h. The scale is the power of two that brings the
 // largest |h| into [2^14, 2^15), so nothing overflows, and what is rounded to zero is below 2^-39 of the largest.
 // One workgroup a token.
 // use: index

@@ -80,9 +80,9 @@ fn penalised_key(i: u32) -> u32 {
   return sort_key(bits);
 }
 
-// snippet: finish_token
+// snippet: commit_token
 // By one thread: a token was chosen. Writes it down, marks it as seen and moves on to the next.
-fn finish_token(token: u32, advance: u32) {
+fn commit_token(token: u32, advance: u32) {
   let at = state.produced;
   if (at < arrayLength(&out_tokens)) {
     out_tokens[at] = token;
@@ -98,14 +98,14 @@ fn finish_token(token: u32, advance: u32) {
 
 // kernel: argmax
 // First half of the greedy choice, and of sampling: the best (key, id) of every 2048 consecutive logits. The kernel
-// that makes the logits may leave such pairs itself instead, one a workgroup.
+// that makes the logits may leave such pairs itself instead, one per workgroup.
 // use: index
 // use: sort_key
 // use: best
 // use: penalised
 
 override threads: u32 = 256;
-const kEach: u32 = 8;  // logits a thread, all read at once
+const kEach: u32 = 8;  // logits per thread, all read at once
 
 struct Params {
   vocab: u32,
@@ -114,7 +114,7 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> logits: array<u32>;  // f32
-@group(0) @binding(2) var<storage, read> seen: array<u32>;    // a bit a token
+@group(0) @binding(2) var<storage, read> seen: array<u32>;    // a bit per token
 @group(0) @binding(3) var<storage, read_write> maxima: array<vec2<u32>>;
 
 fn pair_at(i: u32) -> vec2<u32> {
@@ -149,7 +149,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
 // use: state
 // use: sort_key
 // use: best
-// use: finish_token
+// use: commit_token
 
 override threads: u32 = 256;
 
@@ -170,6 +170,6 @@ fn main(@builtin(local_invocation_index) lane: u32) {
   let best = best_of_maxima(params.count, lane);
   if (lane == 0u) {
     // Nothing but NaN: the last token, as on the CPU.
-    finish_token(select(best.y, params.vocab - 1u, best.x == 0u), params.advance);
+    commit_token(select(best.y, params.vocab - 1u, best.x == 0u), params.advance);
   }
 }

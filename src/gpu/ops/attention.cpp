@@ -18,7 +18,7 @@ constexpr uint32_t kThreads = 256, kTeam = 32,
                    kTile = 64;  // as in ops/lib/split.wgsl, rope.wgsl, attention_prefill.wgsl
 constexpr uint32_t kMergeThreads = 64;
 constexpr uint32_t kEnoughWorkgroups = 128;  // for the GPUs there are: measured on 132 multiprocessors
-constexpr uint32_t kMostSplits = 32;
+constexpr uint32_t kMaxSplits = 32;
 
 // Workgroup memory of lib/split.wgsl and lib/attend.wgsl.
 uint32_t decode_workgroup_bytes(uint32_t head_dim, uint32_t heads, uint32_t round_dims) {
@@ -29,9 +29,9 @@ uint32_t decode_workgroup_bytes(uint32_t head_dim, uint32_t heads, uint32_t roun
 
 // Query heads of a workgroup: 1, 2 or 4. As few as keep within kEnoughWorkgroups, and as fit.
 uint32_t heads_together(const Capabilities& capabilities, const AttentionShape& shape, uint32_t splits) {
-  uint32_t heads = shape.share() >= 3 ? 4 : shape.share();
+  uint32_t heads = shape.heads_per_kv() >= 3 ? 4 : shape.heads_per_kv();
   const auto too_many = [&] {
-    return shape.kv_heads * splits * div_up(shape.share(), heads / 2) <= kEnoughWorkgroups ||
+    return shape.kv_heads * splits * div_up(shape.heads_per_kv(), heads / 2) <= kEnoughWorkgroups ||
            decode_workgroup_bytes(shape.head_dim, heads, 1) > capabilities.limits.workgroup_bytes;
   };
   while (heads > 1 && too_many()) heads /= 2;
@@ -39,7 +39,7 @@ uint32_t heads_together(const Capabilities& capabilities, const AttentionShape& 
 }
 
 Grid grid_of(const Capabilities& capabilities, const AttentionShape& shape, uint32_t splits) {
-  return {splits, shape.kv_heads * div_up(shape.share(), heads_together(capabilities, shape, splits)), 1};
+  return {splits, shape.kv_heads * div_up(shape.heads_per_kv(), heads_together(capabilities, shape, splits)), 1};
 }
 
 constexpr uint32_t kRows = 4;  // of a team, as in ops/attention_prefill.wgsl
@@ -55,7 +55,7 @@ uint32_t prefill_workgroup_bytes(const Teams& t, uint32_t head_dim) {
 // Small workgroups keep a large GPU busy with short prompts and wait less for each other; teams that share their rows
 // hide each other's waits for memory.
 Teams teams_for(const Capabilities& capabilities, const AttentionShape& shape, uint32_t tokens) {
-  const uint64_t rows = uint64_t{tokens} * shape.share();
+  const uint64_t rows = uint64_t{tokens} * shape.heads_per_kv();
   for (const Teams t : {Teams{2, 2}, Teams{2, 1}, Teams{1, 2}, Teams{1, 1}}) {
     if (t.teams > 1 && rows <= kRows) continue;
     if (prefill_workgroup_bytes(t, shape.head_dim) <= capabilities.limits.workgroup_bytes &&
@@ -187,7 +187,7 @@ size_t record_rope_store(Recording& recording, const std::string& step, const At
 }
 
 uint32_t choose_splits(const Capabilities&, const AttentionShape&, uint32_t longest) {
-  return std::clamp(div_up(longest, kTile), 1u, kMostSplits);
+  return std::clamp(div_up(longest, kTile), 1u, kMaxSplits);
 }
 
 uint64_t partial_bytes(const AttentionShape& shape, uint32_t splits) {
@@ -298,7 +298,7 @@ size_t record_attention_prefill(Recording& recording, const std::string& step, c
        .softcap = shape.softcap,
        .sinks = shape.sinks},
       {.state = buffers.state, .q = buffers.q, .cache = buffers.cache, .weights = buffers.weights, .out = buffers.out},
-      {div_up(uint64_t{tokens} * shape.share(), teams * kRows), shape.kv_heads, 1});
+      {div_up(uint64_t{tokens} * shape.heads_per_kv(), teams * kRows), shape.kv_heads, 1});
 }
 
 }  // namespace doppler::gpu

@@ -18,9 +18,9 @@ struct AttentionShape {
   uint32_t window = 0;    // keys position-window+1 … position are seen; 0: all
   float scale = 1;        // of q·k
   float softcap = 0;      // cap · tanh(score / cap); 0: none
-  bool sinks = false;     // one logit a head joins the softmax
+  bool sinks = false;     // one logit per head joins the softmax
 
-  uint32_t share() const { return heads / kv_heads; }  // query heads of a kv head
+  uint32_t heads_per_kv() const { return heads / kv_heads; }  // query heads of a kv head
 };
 
 // Fails (kUnsupported) for shapes that the kernels do not do.
@@ -42,7 +42,7 @@ struct FirstPosition {
 // window there must be room for both. Rounded up to a multiple of 32; at least 64, a tile of keys.
 uint32_t kv_capacity(uint32_t context, uint32_t window, uint32_t block);
 
-// Bytes of one layer's cache: keys and values, two bytes a dim, and the steps of the values, in one buffer
+// Bytes of one layer's cache: keys and values, two bytes per dim, and the steps of the values, in one buffer
 // (ops/lib/kv_cache.wgsl).
 uint64_t kv_bytes(const AttentionShape& shape);
 
@@ -62,9 +62,10 @@ struct DecodeState {
 static_assert(sizeof(DecodeState) == 16);
 
 // Rotary angles without trigonometry in a shader (WGSL's sin and cos are good near zero only): position p turns by
-// coarse[p / 256] and then by fine[p % 256], both made here in double. The rope's magnitude is in the coarse table.
+// coarse[p / 256] and then by fine[p % 256], both made here in double. The rope's magnitude is in the coarse
+// table.
 
-// (cos, sin) pairs: fine [256][head_dim / 2], then coarse [⌈context / 256⌉][head_dim / 2]. One buffer a rope.
+// (cos, sin) pairs: fine [256][head_dim / 2], then coarse [⌈context / 256⌉][head_dim / 2]. One buffer per rope.
 std::vector<float> rope_tables(const RopeTable& table, int context);
 
 // From raw projections to what attention reads: norm and rotary embedding of q and k, and the store of k and v.

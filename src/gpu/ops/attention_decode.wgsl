@@ -92,7 +92,7 @@ struct Params {
   splits: u32,      // at most; of the grid
   scale: f32,
   softcap: f32,     // 0: none
-  sinks: u32,       // 1: one logit a head joins the softmax
+  sinks: u32,       // 1: one logit per head joins the softmax
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -111,11 +111,11 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
   if (first > position) {
     return;
   }
-  let share = params.heads / params.kv_heads;  // query heads of a kv head
-  let blocks = (share + kHeads - 1u) / kHeads;
+  let heads_per_kv = params.heads / params.kv_heads;  // query heads of a kv head
+  let blocks = (heads_per_kv + kHeads - 1u) / kHeads;
   let kv_head = id.y / blocks;
-  let first_head = kv_head * share + id.y % blocks * kHeads;
-  let head_count = min(kHeads, (kv_head + 1u) * share - first_head);
+  let first_head = kv_head * heads_per_kv + id.y % blocks * kHeads;
+  let head_count = min(kHeads, (kv_head + 1u) * heads_per_kv - first_head);
   let split = Split(first, min(first + each, position + 1u), position, kv_head, params.kv_heads, params.capacity);
 
   read_tile(split, first, thread);

@@ -4,8 +4,8 @@
 // no order), and the first of a kv head's blocks stores them.
 // use: state
 // use: kv_cache
-// use: halves
-// use: rope_turn
+// use: pack_f16
+// use: rope_rotation
 // use: splits
 // use: heads = one | two | four
 // use: soft_cap = exp
@@ -22,7 +22,7 @@ struct Params {
   splits: u32,      // at most; of the grid
   scale: f32,
   softcap: f32,     // 0: none
-  sinks: u32,       // 1: one logit a head joins the softmax
+  sinks: u32,       // 1: one logit per head joins the softmax
   norm: u32,        // 1: per-head norm of q and k
   eps: f32,
   norm_offset: f32,
@@ -106,8 +106,8 @@ fn prepare(split: Split, first_head: u32, head_count: u32, thread: u32) {
     key_gain_high = params.norm_offset + vec2<f32>(weights[gain + half], weights[gain + half + 1u]);
   }
   read_tile(split, split.first, thread);
-  let turn = rope_turn(split.newest, min(select(j, 2u * j, for_key), half - 1u), half);
-  let odd_turn = rope_turn(split.newest, min(2u * j + 1u, half - 1u), half);
+  let turn = rope_rotation(split.newest, min(select(j, 2u * j, for_key), half - 1u), half);
+  let odd_turn = rope_rotation(split.newest, min(2u * j + 1u, half - 1u), half);
 
   if (params.norm == 1u) {
     let sums = norm_sums(low * low + high * high, dot(key_low, key_low) + dot(key_high, key_high), thread);
@@ -125,8 +125,8 @@ fn prepare(split: Split, first_head: u32, head_count: u32, thread: u32) {
   if (for_key && j < quads) {
     let c = vec2<f32>(turn.x, odd_turn.x);
     let s = vec2<f32>(turn.y, odd_turn.y);
-    new_key[j] = halves(key_low * c - key_high * s);
-    new_key[j + quads] = halves(key_high * c + key_low * s);
+    new_key[j] = pack_f16(key_low * c - key_high * s);
+    new_key[j + quads] = pack_f16(key_high * c + key_low * s);
   }
   if (for_key && j < head_dim / 8u) {
     for (var i = 0u; i < 4u; i++) {
@@ -147,11 +147,11 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
   if (first > position) {
     return;
   }
-  let share = params.heads / params.kv_heads;  // query heads of a kv head
-  let blocks = (share + kHeads - 1u) / kHeads;
+  let heads_per_kv = params.heads / params.kv_heads;  // query heads of a kv head
+  let blocks = (heads_per_kv + kHeads - 1u) / kHeads;
   let kv_head = id.y / blocks;
-  let first_head = kv_head * share + id.y % blocks * kHeads;
-  let head_count = min(kHeads, (kv_head + 1u) * share - first_head);
+  let first_head = kv_head * heads_per_kv + id.y % blocks * kHeads;
+  let head_count = min(kHeads, (kv_head + 1u) * heads_per_kv - first_head);
   let split = Split(first, min(first + each, position + 1u), position, kv_head, params.kv_heads, params.capacity);
 
   prepare(split, first_head, head_count, thread);

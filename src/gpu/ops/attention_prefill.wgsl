@@ -31,7 +31,7 @@ struct Params {
   follow_state: u32,  // … state.position (1) or from zero (0)
   scale: f32,
   softcap: f32,       // 0: none
-  sinks: u32,         // 1: one logit a head joins the softmax
+  sinks: u32,         // 1: one logit per head joins the softmax
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -43,7 +43,7 @@ struct Params {
 
 var<workgroup> query: array<Heads, teams * head_dim>;                // [team][dim], times the scale
 var<workgroup> scores: array<Heads, teams * key_parts * kTile>;
-var<workgroup> shares: array<Heads, teams * key_parts * kTile>;      // exp(score - max), times the value's step
+var<workgroup> probs: array<Heads, teams * key_parts * kTile>;      // exp(score - max), times the value's step
 var<workgroup> maxima: array<Heads, teams * key_parts * 8u>;
 
 @compute @workgroup_size(teams * key_parts * kTeam)
@@ -52,25 +52,25 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   let lane = thread % kTeam;
   let key_part = thread / kTeam % key_parts;
   let team = thread / kTeam / key_parts;
-  let own = thread / kTeam * kTile;  // this team's scores and shares
+  let own = thread / kTeam * kTile;  // this team's scores and probs
   let own_max = thread / kTeam * 8u;
   let chunks = head_dim / 8u;
   let kv_head = id.y;
-  let share = params.heads / params.kv_heads;
-  let rows = params.tokens * share;
+  let heads_per_kv = params.heads / params.kv_heads;
+  let rows = params.tokens * heads_per_kv;
   // The last tokens see the most keys: their workgroups start first.
   let first_row = (count.x - 1u - id.x) * teams * kRows;
   let last_row = min(first_row + teams * kRows, rows) - 1u;
   let start = params.first + params.follow_state * state.position;
-  let newest = start + last_row / share;
-  let eldest = start + first_row / share;  // token of the first row
+  let newest = start + last_row / heads_per_kv;
+  let eldest = start + first_row / heads_per_kv;  // token of the first row
   let oldest = select(0u, eldest + 1u - params.window, params.window != 0u && eldest + 1u > params.window);
 
   let row = vec4<u32>(first_row + team * kRows) + vec4<u32>(0u, 1u, 2u, 3u);
   let held = min(row, vec4<u32>(rows - 1u));  // rows past the end repeat the last one and store nothing
-  let position = vec4<u32>(start) + held / share;
-  let head = vec4<u32>(kv_head * share) + held % share;
-  let base = ((held / share) * params.heads + head) * head_dim;
+  let position = vec4<u32>(start) + held / heads_per_kv;
+  let head = vec4<u32>(kv_head * heads_per_kv) + held % heads_per_kv;
+  let base = ((held / heads_per_kv) * params.heads + head) * head_dim;
   for (var d = lane + key_part * kTeam; d < head_dim; d += kTeam * key_parts) {
     query[team * head_dim + d] =
         vec4<f32>(q[base.x + d], q[base.y + d], q[base.z + d], q[base.w + d]) * params.scale;
@@ -127,8 +127,8 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     let p0 = select(vec4<f32>(0.0), exp(s0 - most), sees0);
     let p1 = select(vec4<f32>(0.0), exp(s1 - most), sees1);
     // A step may be no number: it must not reach rows that do not see its key.
-    shares[own + lane] = select(vec4<f32>(0.0), p0 * step0, sees0);
-    shares[own + kTeam + lane] = select(vec4<f32>(0.0), p1 * step1, sees1);
+    probs[own + lane] = select(vec4<f32>(0.0), p0 * step0, sees0);
+    probs[own + kTeam + lane] = select(vec4<f32>(0.0), p1 * step1, sees1);
     let rescale = exp(highest - most);
     highest = most;
     sum = sum * rescale + p0 + p1;

@@ -40,7 +40,7 @@ fn soft_cap(x: Heads, cap: f32) -> Heads {
 // use: index
 
 override threads: u32 = 256;
-const kEach: u32 = 4;  // elements a thread, `threads` apart
+const kEach: u32 = 4;  // elements per thread, `threads` apart
 
 struct Params {
   count: u32,
@@ -68,7 +68,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
 // use: index
 
 override threads: u32 = 256;
-const kEach: u32 = 4;  // words a thread, `threads` apart
+const kEach: u32 = 4;  // words per thread, `threads` apart
 
 struct Params {
   count: u32,  // of 16-byte words
@@ -123,7 +123,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
 override threads: u32 = 256;
 override activation: u32 = 0;  // see elementwise.wgsl
 override interleaved: bool = false;
-const kEach: u32 = 4;  // elements a thread, `threads` apart
+const kEach: u32 = 4;  // elements per thread, `threads` apart
 
 struct Params {
   count: u32,
@@ -154,7 +154,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
 
 // kernel: norm
 // RMSNorm: out = x / sqrt(mean(x²) + eps) · (offset + weight), over groups of `width` elements (a row, or a head).
-// One workgroup a group.
+// One workgroup per group.
 // use: index
 // use: reduce = plain | subgroup
 

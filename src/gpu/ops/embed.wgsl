@@ -1,5 +1,5 @@
 // out[t] = row tokens[t] of the embedding matrix · scale. The matrix may be split by rows: this dispatch writes the
-// tokens whose row lies in its part. One thread a quad of four weights: neighbours write neighbouring places.
+// tokens whose row lies in its part. One thread per quad of four weights: neighbours write neighbouring places.
 // use: index
 // use: bytes
 // use: mxfp4

@@ -16,14 +16,14 @@ namespace doppler::gpu {
 namespace {
 
 constexpr uint32_t kRouteThreads = 64, kCombineThreads = 256;
-constexpr uint32_t kLeastTileTokens = 8;  // of any tile there is
+constexpr uint32_t kMinTileTokens = 8;  // of any tile there is
 
 // Every expert may end with a tile that is not full.
-uint64_t most_tiles(uint64_t entries, uint32_t experts, uint32_t tile_tokens) {
+uint64_t max_tiles(uint64_t entries, uint32_t experts, uint32_t tile_tokens) {
   return entries / tile_tokens + std::min<uint64_t>(experts, entries);
 }
 
-constexpr uint64_t kMostTurns = 8;  // of ops/experts.wgsl
+constexpr uint64_t kMaxTurns = 8;  // of ops/experts.wgsl
 constexpr uint64_t kDownThreads = 128;
 
 uint32_t u32(uint64_t value) { return static_cast<uint32_t>(value); }
@@ -82,11 +82,11 @@ Variant choose_combine(const Capabilities&) { return {{}, {{"threads", kCombineT
 
 void record_route(Recording& recording, const std::string& step, const BoundBuffer& scores, const BoundBuffer& out,
                   uint64_t tokens, uint32_t experts, uint32_t k) {
-  if (experts > kMostExperts || k > kMostChosen || k > experts) {
+  if (experts > kMaxExperts || k > kMaxChosen || k > experts) {
     fail({.code = ErrorCode::kUnsupported,
           .what = "the WebGPU backend has no room for so many experts",
           .where = step,
-          .expected = fmt::format("{} of up to {}", kMostChosen, kMostExperts),
+          .expected = fmt::format("{} of up to {}", kMaxChosen, kMaxExperts),
           .got = fmt::format("{} of {}", k, experts),
           .todo = "Use --backend cpu"});
   }
@@ -107,10 +107,10 @@ void record_combine(Recording& recording, const std::string& step, const BoundBu
 
 bool can_fuse_experts(const Capabilities& capabilities, const ExpertsShape& shape) {
   const Tiles up = up_tiles(capabilities, shape), down = down_tiles(capabilities, shape);
-  const uint64_t scores = kMostExperts * 4 + kMostChosen * 4, results = up.rows_per_workgroup() * 2;
-  return shape.experts <= kMostExperts && shape.k <= std::min(kMostChosen, shape.experts) && shape.hidden % 4 == 0 &&
-         shape.ffn % 4 == 0 && turns_of(shape.hidden, up) <= kMostTurns && shape.k <= up.threads() &&
-         shape.k <= down.threads() && kMostChosen <= up.threads() &&
+  const uint64_t scores = kMaxExperts * 4 + kMaxChosen * 4, results = up.rows_per_workgroup() * 2;
+  return shape.experts <= kMaxExperts && shape.k <= std::min(kMaxChosen, shape.experts) && shape.hidden % 4 == 0 &&
+         shape.ffn % 4 == 0 && turns_of(shape.hidden, up) <= kMaxTurns && shape.k <= up.threads() &&
+         shape.k <= down.threads() && kMaxChosen <= up.threads() &&
          project_workgroup_bytes(shape.hidden, false, up) + scores + results <= capabilities.limits.workgroup_bytes;
 }
 
@@ -125,7 +125,7 @@ Variant choose_experts_up(const Capabilities& capabilities, const ExpertsShape& 
                    {"up_out", int16 ? "int16" : "plain"},
                    {"group_sum", subgroup ? "subgroup" : "plain"}},
                   tile_constants(t)};
-  variant.constants.emplace_back("most_pieces", static_cast<double>(pieces_of(shape.hidden)));
+  variant.constants.emplace_back("max_pieces", static_cast<double>(pieces_of(shape.hidden)));
   variant.constants.emplace_back("subgroup", std::max(1u, subgroup));
   variant.constants.emplace_back("turns", static_cast<double>(turns_of(shape.hidden, t)));
   return variant;
@@ -138,7 +138,7 @@ Variant choose_experts_down(const Capabilities& capabilities, const ExpertsShape
                    {"int16", int16 ? "mxfp4" : "none"},
                    {"team_sum", one_subgroup_size(capabilities) ? "subgroup" : "plain"}},
                   tile_constants(down_tiles(capabilities, shape))};
-  variant.constants.emplace_back("most_pieces", static_cast<double>(shape.k * pieces_of(shape.ffn)));
+  variant.constants.emplace_back("max_pieces", static_cast<double>(shape.k * pieces_of(shape.ffn)));
   variant.constants.emplace_back("own_pieces", static_cast<double>(pieces_of(shape.ffn)));
   return variant;
 }
@@ -165,7 +165,7 @@ void record_experts_up(Recording& recording, const std::string& step, const Expe
                                          .k = shape.k,
                                          .first_expert = here.first,
                                          .part_experts = here.count,
-                                         .slot_workgroups = workgroups,
+                                         .rank_workgroups = workgroups,
                                          .bias = bias.buffer ? 1u : 0u,
                                          .activation = activation_number(glu.activation),
                                          .limit = glu.limit,
@@ -228,14 +228,14 @@ MatmulChoice choose_expert_matmul(const Capabilities& capabilities, const Expert
 
 uint64_t expert_entries_bytes(uint64_t tokens, uint32_t k) { return tokens * k * 4; }
 uint64_t expert_tiles_bytes(uint64_t tokens, uint32_t experts, uint32_t k) {
-  return most_tiles(tokens * k, experts, kLeastTileTokens) * 16;
+  return max_tiles(tokens * k, experts, kMinTileTokens) * 16;
 }
 
 uint64_t expert_tiles(const ExpertMatmulShape& shape, uint32_t tile_tokens) {
-  return most_tiles(shape.entries(), shape.experts, tile_tokens);
+  return max_tiles(shape.entries(), shape.experts, tile_tokens);
 }
 
-Variant choose_expert_map(const Capabilities&) { return {{}, {{"threads", kMostExperts}}}; }
+Variant choose_expert_map(const Capabilities&) { return {{}, {{"threads", kMaxExperts}}}; }
 
 void record_expert_map(Recording& recording, const std::string& step, const ExpertMatmulShape& shape,
                        uint32_t tile_tokens, const BoundBuffer& route, const ExpertMap& map) {
@@ -251,7 +251,7 @@ void record_expert_map(Recording& recording, const std::string& step, const Expe
 void record_expert_matmul(Recording& recording, const std::string& step, const MatmulChoice& choice,
                           const ExpertMatmulShape& shape, const Weight& weight, const MatmulInput& x,
                           const ExpertMap& map, const BoundBuffer& bias, const BoundBuffer& out) {
-  const uint32_t pieces = div_up(shape.cols, kPiece), share = shape.per_expert ? 1 : shape.k;
+  const uint32_t pieces = div_up(shape.cols, kPiece), entries_per_row = shape.per_expert ? 1 : shape.k;
   const Grid grid = {div_up(shape.rows, choice.tile_rows), u32(expert_tiles(shape, choice.tile_tokens)), 1};
   for (const WeightPart& part : weight.parts) {
     const PartExperts here = experts_of(weight, part, shape.rows);
@@ -261,7 +261,7 @@ void record_expert_matmul(Recording& recording, const std::string& step, const M
                                                  .pieces = pieces,
                                                  .stride = u32(weight.stride / 16),
                                                  .rows = u32(shape.rows),
-                                                 .share = share,
+                                                 .entries_per_row = entries_per_row,
                                                  .first_expert = here.first,
                                                  .experts = here.count,
                                                  .bias = bias.buffer ? 1u : 0u},
@@ -280,7 +280,7 @@ void record_expert_matmul(Recording& recording, const std::string& step, const M
                                                   .stride = u32(weight.stride / 16),
                                                   .steps = div_up(pieces, 2),
                                                   .rows = u32(shape.rows),
-                                                  .share = share,
+                                                  .entries_per_row = entries_per_row,
                                                   .first_expert = here.first,
                                                   .experts = here.count,
                                                   .bias = bias.buffer ? 1u : 0u},

@@ -9,7 +9,7 @@
 
 namespace doppler::gpu {
 
-inline constexpr uint32_t kMostExperts = 256, kMostChosen = 32;  // as in ops/route.wgsl
+inline constexpr uint32_t kMaxExperts = 256, kMaxChosen = 32;  // as in ops/route.wgsl
 
 Variant choose_route(const Capabilities& capabilities);
 // scores f32 [tokens, experts]; out f32 [tokens, 2k]: the chosen experts' numbers, then the softmax of their scores.

@@ -27,7 +27,7 @@ struct Params {
   k: u32,
   first_expert: u32,     // of this part of W
   part_experts: u32,     // in it
-  slot_workgroups: u32,  // that one chosen expert takes
+  rank_workgroups: u32,  // that one chosen expert takes
   bias: u32,
   activation: u32,       // see elementwise.wgsl
   limit: f32,
@@ -46,20 +46,20 @@ struct Params {
 @group(0) @binding(7) var<storage, read_write> y: array<u32>;
 @group(0) @binding(8) var<storage, read_write> route: array<f32>;  // [2k]
 
-const kMostTurns = 8u;
-override turns: u32 = 1;  // quads a thread: ⌈8 · pieces / threads⌉, at most kMostTurns
-var<private> kept_quads: array<vec4<f32>, kMostTurns>;
-var<private> kept_norms: array<vec4<f32>, kMostTurns>;
+const kMaxTurns = 8u;
+override turns: u32 = 1;  // quads per thread: ⌈8 · pieces / threads⌉, at most kMaxTurns
+var<private> kept_quads: array<vec4<f32>, kMaxTurns>;
+var<private> kept_norms: array<vec4<f32>, kMaxTurns>;
 
 @compute @workgroup_size(lanes * groups)
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,
         @builtin(local_invocation_index) thread: u32) {
   let index = workgroup_index(id, count);
-  if (index >= params.k * params.slot_workgroups) {
+  if (index >= params.k * params.rank_workgroups) {
     return;
   }
-  let slot = index / params.slot_workgroups;
-  let first = index % params.slot_workgroups * groups * rows * bands;
+  let rank = index / params.rank_workgroups;
+  let first = index % params.rank_workgroups * groups * rows * bands;
   let quads = params.cols / 4u;
   prepare_choice(thread);
   for (var e = thread; e < params.experts; e += lanes * groups) {
@@ -73,7 +73,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   }
   workgroupBarrier();
   choose_experts(thread, lanes * groups, params.experts, params.k);
-  let expert = workgroupUniformLoad(&chosen_experts[slot]);
+  let expert = workgroupUniformLoad(&chosen_experts[rank]);
   if (index == 0u && thread < params.k) {
     route[thread] = f32(chosen_experts[thread]);
     route[params.k + thread] = chosen_weight(thread, params.k);
@@ -81,7 +81,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   if (expert < params.first_expert || expert >= params.first_expert + params.part_experts) {
     return;
   }
-  take_expert(expert, slot, first, thread);
+  take_expert(expert, rank, first, thread);
   prefetch(first, thread);
 
   var own = 0.0;
@@ -92,11 +92,11 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   group_sum_put(own, thread, 0u);
   for (var t = 0u; t < turns; t++) {
     let q = thread + t * lanes * groups;
-    if (q < most_pieces * 8u) {
+    if (q < max_pieces * 8u) {
       x_put(q, kept_quads[t] * (vec4<f32>(params.offset) + kept_norms[t]));
     }
   }
-  finish_x(thread);
+  prepare_x(thread);
   result_scale = inverseSqrt(group_sum_get(thread, 0u) / f32(params.cols) + params.eps);
   project(first, thread);
 }
@@ -138,7 +138,7 @@ struct Params {
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,
         @builtin(local_invocation_index) thread: u32) {
   let first = workgroup_index(id, count) * groups * rows * bands;
-  take_slots(thread);
+  take_ranks(thread);
   workgroupBarrier();
   prefetch(first, thread);
   bias_ahead = row_biases(0u, first, thread);

@@ -69,11 +69,11 @@ void dispatch_matrix(Recording& recording, const std::string& step, const Matmul
                                           .out_split = u32(p.out_split),
                                           .bias = p.bias.buffer ? 1u : 0u,
                                           .bias_first = u32(p.rows().first_row)},
-                                         {.x = p.x.halved.values,
-                                          .x_scales = p.x.halved.scales,
+                                         {.x = p.x.f16.values,
+                                          .x_scales = p.x.f16.scales,
                                           .w2 = p.rows().bound(p.weight.stride),
                                           .w4 = p.rows().bound(p.weight.stride),
-                                          .bias = p.bias.buffer ? p.bias : p.x.halved.scales,
+                                          .bias = p.bias.buffer ? p.bias : p.x.f16.scales,
                                           .out = p.out},
                                          grid_of(choice, p));
 }
@@ -105,7 +105,7 @@ void check_input(const std::string& step, const MatmulChoice& choice, const Matm
   switch (choice.kernel) {
     case MatmulKernel::kFloat: ready = static_cast<bool>(x.plain.buffer); break;
     case MatmulKernel::kInt8: ready = x.quantized.values.buffer && x.quantized.scales.buffer; break;
-    case MatmulKernel::kMatrix: ready = x.halved.values.buffer && x.halved.scales.buffer; break;
+    case MatmulKernel::kMatrix: ready = x.f16.values.buffer && x.f16.scales.buffer; break;
   }
   if (!ready || x.tokens == 0) {
     fail({.code = ErrorCode::kInternal,
@@ -124,7 +124,7 @@ uint64_t matmul_scratch_bytes(const MatmulChoice& choice, const Weight& weight, 
   return uint64_t{choice.splits} * tokens * static_cast<uint64_t>(rows) * sizeof(float);
 }
 
-uint64_t most_matmul_scratch_bytes(const Capabilities& capabilities, const MatmulShape& shape, const Weight& weight) {
+uint64_t max_matmul_scratch_bytes(const Capabilities& capabilities, const MatmulShape& shape, const Weight& weight) {
   uint64_t bytes = 0;
   const auto ask = [&](uint64_t tokens, uint64_t most) {
     MatmulShape fewer = shape;

@@ -1,7 +1,7 @@
 // out [tokens, rows] = x [tokens, cols] · Wᵀ (+ bias) for many tokens: the matrix product of prefill.
 //
-// Three kernels: kMatrix multiplies f16 activations (halve_activations.h) with decoded weights by subgroup matrices;
-// kInt8 multiplies 8-bit activations (quantize_activations.h) with quantised weights by packed integer dot products;
+// Three kernels: kMatrix multiplies f16 activations (activations.h) with decoded weights by subgroup matrices;
+// kInt8 multiplies 8-bit activations (activations.h) with quantised weights by packed integer dot products;
 // kFloat keeps x in f32 and takes weights of any type, on any device; where f16 is precise enough for them, it holds
 // weights so. A matrix of few tiles may share its columns among workgroups ("splits"); a second dispatch then adds the
 // parts.
@@ -29,7 +29,7 @@ struct MatmulChoice {
   uint32_t tile_rows = 0, tile_tokens = 0;  // rows of W and tokens of a workgroup
   uint32_t splits = 1;                      // parts of the columns
 
-  std::string name() const;  // "int8 128x64 matmul_share=r8t4 … splits=1"
+  std::string name() const;  // "int8 128x64 thread_tile=r8t4 … splits=1"
 };
 
 // A pure function.
@@ -43,15 +43,15 @@ std::vector<MatmulChoice> matmul_candidates(const Capabilities& capabilities, co
 uint64_t matmul_scratch_bytes(const MatmulChoice& choice, const Weight& weight, uint64_t tokens);
 
 // …for any number of tokens from 2 to shape.tokens, as choose_matmul() chooses.
-uint64_t most_matmul_scratch_bytes(const Capabilities& capabilities, const MatmulShape& shape, const Weight& weight);
+uint64_t max_matmul_scratch_bytes(const Capabilities& capabilities, const MatmulShape& shape, const Weight& weight);
 
-// x of a product: the kernel takes `plain` (f32 [tokens, cols]), `quantized` or `halved`, as MatmulChoice::kernel says;
+// x of a product: the kernel takes `plain` (f32 [tokens, cols]), `quantized` or `f16`, as MatmulChoice::kernel says;
 // the others may be empty.
 struct MatmulInput {
   BoundBuffer plain;
   QuantizedActivations quantized;
   uint64_t tokens = 0;
-  HalvedActivations halved = {};
+  F16Activations f16 = {};
 };
 
 // Row r of token t goes to element first + t · stride + r of the buffer, so that several products may share one.

@@ -10,16 +10,16 @@
 namespace doppler::gpu {
 namespace {
 
-// The tile of a workgroup of the matrix product: lanes × a thread's share (ops/lib/matmul_share.wgsl).
+// The tile of a workgroup of the matrix product: lanes × a thread's tile (ops/lib/thread_tile.wgsl).
 struct MatmulTile {
-  const char* share;  // "r8t4": 8 rows by 4 tokens a thread
+  const char* thread_tile;  // "r8t4": 8 rows by 4 tokens per thread
   uint32_t row_lanes, token_lanes;
   uint32_t buffers = 1;  // these three: kInt8 only, see matmul_int8_tile.wgsl
   bool prefetch = true;
   bool magic = true;
 
-  constexpr uint32_t thread_rows() const { return static_cast<uint32_t>(share[1] - '0'); }
-  constexpr uint32_t thread_tokens() const { return static_cast<uint32_t>(share[3] - '0'); }
+  constexpr uint32_t thread_rows() const { return static_cast<uint32_t>(thread_tile[1] - '0'); }
+  constexpr uint32_t thread_tokens() const { return static_cast<uint32_t>(thread_tile[3] - '0'); }
   constexpr uint32_t rows() const { return row_lanes * thread_rows(); }
   constexpr uint32_t tokens() const { return token_lanes * thread_tokens(); }
   constexpr uint32_t threads() const { return row_lanes * token_lanes; }
@@ -32,13 +32,13 @@ uint32_t workgroup_bytes(MatmulKernel kernel, const MatmulTile& tile) {
   return kernel == MatmulKernel::kInt8 ? lines * (64 + 16) * tile.buffers : lines * 128;
 }
 
-constexpr uint64_t kEnoughWorkgroups = 264;  // two a processor on the largest GPUs of today
-constexpr uint64_t kMostSplits = 4;
-constexpr uint64_t kLeastSplitCols = 512;           // of one part: less does not pay for adding the parts
-constexpr uint32_t kMostBufferedBytes = 32u << 10;  // of workgroup memory for two buffers
+constexpr uint64_t kEnoughWorkgroups = 264;  // two per processor on the largest GPUs of today
+constexpr uint64_t kMaxSplits = 4;
+constexpr uint64_t kMinSplitCols = 512;            // of one part: less does not pay for adding the parts
+constexpr uint32_t kMaxBufferedBytes = 32u << 10;  // of workgroup memory for two buffers
 
-// From the largest to the smallest: large tiles read less, small ones keep more processors busy. Lanes and shares are
-// powers of two. The last of each list fits every device and compiles fastest.
+// From the largest to the smallest: large tiles read less, small ones keep more processors busy. Lanes and the tiles of
+// threads are powers of two. The last of each list fits every device and compiles fastest.
 constexpr MatmulTile kInt8Tiles[] = {
     {"r4t8", 32, 8, 2},
     {"r4t8", 32, 4, 2},
@@ -84,7 +84,7 @@ constexpr MatmulTile kOtherInt8Tiles[] = {
 // Tiles of matmul_matrix.wgsl, and what they cost: microseconds of a workgroup alone on a processor of an H200, for a
 // step of 64 columns and besides; `together`: of each when several share a processor.
 struct MatrixTile {
-  const char* share;
+  const char* subgroup_tile;
   uint32_t rows, tokens, threads;
   double step, start, together;
 
@@ -92,9 +92,9 @@ struct MatrixTile {
 };
 constexpr MatrixTile kMatrixTiles[] = {{"t64", 128, 128, 256, 1.09, 8.8, 1}, {"t32", 64, 64, 128, 0.65, 3.6, 0.66}};
 constexpr double kProcessors = 132;
-constexpr double kSumStart = 3, kSumBytes = 2e6;  // of matmul.wgsl: microseconds; bytes a microsecond
+constexpr double kSumStart = 3, kSumBytes = 2e6;  // of matmul.wgsl: microseconds; bytes per microsecond
 // Fewer leave most of a tile empty: with 32 they are a tenth faster than integers.
-constexpr uint64_t kLeastMatrixTokens = 32;
+constexpr uint64_t kMinMatrixTokens = 32;
 
 bool is_quantized(DType dtype) {
   return dtype == DType::kQ4_K || dtype == DType::kQ6_K || dtype == DType::kQ8_0 || dtype == DType::kMXFP4;
@@ -108,7 +108,7 @@ bool fits(const MatrixTile& tile, const Limits& limits) {
 bool takes_matrices(const Capabilities& c, const MatmulShape& shape) {
   const bool subgroups_of_32 = c.subgroup_size == 32 && c.subgroup_min == 32 && c.subgroup_max == 32;
   return c.f16 && c.f16_matrices && subgroups_of_32 && fits(std::end(kMatrixTiles)[-1], c.limits) &&
-         takes_int8(shape.dtype) && !shape.exact && !shape.gathered && shape.tokens >= kLeastMatrixTokens;
+         takes_int8(shape.dtype) && !shape.exact && !shape.gathered && shape.tokens >= kMinMatrixTokens;
 }
 
 MatmulKernel kernel_for(const Capabilities& c, const MatmulShape& shape) {
@@ -142,7 +142,7 @@ MatmulChoice make_choice(const MatrixTile& tile, const MatmulShape& shape, uint6
   choice.tile_rows = tile.rows;
   choice.tile_tokens = tile.tokens;
   choice.splits = static_cast<uint32_t>(splits);
-  choice.variant.snippets = {{"weights", std::string(kernel_name(shape.dtype))}, {"matrix_share", tile.share}};
+  choice.variant.snippets = {{"weights", std::string(kernel_name(shape.dtype))}, {"subgroup_tile", tile.subgroup_tile}};
   return choice;
 }
 
@@ -155,23 +155,23 @@ MatmulChoice make_choice(MatmulKernel kernel, const MatmulTile& tile, const Matm
   choice.splits = static_cast<uint32_t>(splits);
   const std::string type(kernel_name(shape.dtype));
   if (kernel == MatmulKernel::kInt8) {
-    choice.variant.snippets = {{"matmul_share", tile.share}, {"matmul_int8", type}};
+    choice.variant.snippets = {{"thread_tile", tile.thread_tile}, {"matmul_int8", type}};
     choice.variant.constants = {{"row_lanes", tile.row_lanes},
                                 {"token_lanes", tile.token_lanes},
                                 {"buffers", tile.buffers},
                                 {"prefetch", tile.prefetch ? 1 : 0},
                                 {"magic", tile.magic ? 1 : 0}};
   } else {
-    choice.variant.snippets = {{"weights", type}, {"matmul_share", tile.share}, {"matmul_w", f16 ? "f16" : "f32"}};
+    choice.variant.snippets = {{"weights", type}, {"thread_tile", tile.thread_tile}, {"matmul_w", f16 ? "f16" : "f32"}};
     choice.variant.constants = {
         {"row_lanes", tile.row_lanes}, {"token_lanes", tile.token_lanes}, {"vectors", shape.cols % 4 == 0 ? 1 : 0}};
   }
   return choice;
 }
 
-uint64_t most_splits(const MatmulShape& shape) {
+uint64_t max_splits(const MatmulShape& shape) {
   if (!shape.may_split) return 1;
-  return std::clamp<uint64_t>(shape.cols / kLeastSplitCols, 1, kMostSplits);
+  return std::clamp<uint64_t>(shape.cols / kMinSplitCols, 1, kMaxSplits);
 }
 
 double estimate(const MatrixTile& tile, const MatmulShape& shape, uint64_t splits) {
@@ -191,7 +191,7 @@ MatmulChoice choose_matrix(const Capabilities& capabilities, const MatmulShape& 
   double least = 0;
   for (const MatrixTile& tile : kMatrixTiles) {
     if (!fits(tile, capabilities.limits)) continue;
-    for (uint64_t splits = 1; splits <= most_splits(shape); splits *= 2) {
+    for (uint64_t splits = 1; splits <= max_splits(shape); splits *= 2) {
       const double cost = estimate(tile, shape, splits);
       if (best.tile_rows != 0 && cost >= least) continue;
       least = cost;
@@ -227,7 +227,7 @@ MatmulChoice choose_matmul(const Capabilities& capabilities, const MatmulShape& 
   std::vector<MatmulTile> usable;
   for (MatmulTile tile : tiles) {
     if (tile.buffers == 2 &&
-        workgroup_bytes(kernel, tile) > std::min(kMostBufferedBytes, capabilities.limits.workgroup_bytes)) {
+        workgroup_bytes(kernel, tile) > std::min(kMaxBufferedBytes, capabilities.limits.workgroup_bytes)) {
       tile.buffers = 1;
     }
     const bool wasteful = tile.tokens() >= 2 * shape.tokens;
@@ -236,7 +236,7 @@ MatmulChoice choose_matmul(const Capabilities& capabilities, const MatmulShape& 
   // Compiling costs more than computing where the GPU is the CPU.
   if (usable.empty() || capabilities.software) usable = {tiles.back()};
   // The largest tile with enough workgroups; failing that, the largest that has them in parts; failing that, the last.
-  for (uint64_t splits : {uint64_t{1}, most_splits(shape)}) {
+  for (uint64_t splits : {uint64_t{1}, max_splits(shape)}) {
     for (const MatmulTile& tile : usable) {
       const uint64_t whole = workgroups(shape, tile);
       if (whole * splits >= kEnoughWorkgroups) {
@@ -244,7 +244,7 @@ MatmulChoice choose_matmul(const Capabilities& capabilities, const MatmulShape& 
       }
     }
   }
-  return make_choice(kernel, usable.back(), shape, most_splits(shape), f16);
+  return make_choice(kernel, usable.back(), shape, max_splits(shape), f16);
 }
 
 std::vector<MatmulChoice> matmul_candidates(const Capabilities& capabilities, const MatmulShape& shape) {
@@ -253,7 +253,7 @@ std::vector<MatmulChoice> matmul_candidates(const Capabilities& capabilities, co
   const auto add = [&](MatmulKernel kernel, std::span<const MatmulTile> tiles, bool f16) {
     for (const MatmulTile& tile : tiles) {
       if (!fits(kernel, tile, capabilities.limits)) continue;
-      for (uint64_t splits = 1; splits <= most_splits(shape); splits *= 2) {
+      for (uint64_t splits = 1; splits <= max_splits(shape); splits *= 2) {
         const bool useful = splits == 1 || workgroups(shape, tile) * splits <= 3 * kEnoughWorkgroups;
         if (useful) choices.push_back(make_choice(kernel, tile, shape, splits, f16));
       }
@@ -262,7 +262,7 @@ std::vector<MatmulChoice> matmul_candidates(const Capabilities& capabilities, co
   if (takes_matrices(capabilities, shape)) {
     for (const MatrixTile& tile : kMatrixTiles) {
       if (!fits(tile, capabilities.limits)) continue;
-      for (uint64_t splits = 1; splits <= most_splits(shape); splits *= 2) {
+      for (uint64_t splits = 1; splits <= max_splits(shape); splits *= 2) {
         choices.push_back(make_choice(tile, shape, splits));
       }
     }

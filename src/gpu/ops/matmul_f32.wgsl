@@ -89,7 +89,7 @@ fn add_products(sums: vec4<f32>, r: Rows, x: Token) -> vec4<f32> {
 // use: bytes
 // use: mxfp4
 // use: weights = *
-// use: matmul_share = r4t4 | r8t4 | r8t8
+// use: thread_tile = r4t4 | r8t4 | r8t8
 // use: matmul_w = f32 | f16
 // use: x_quad
 // use: matmul_f32_tile
@@ -131,7 +131,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) l
       accumulate(&sums, k, place.row, place.token);
     }
   }
-  finish(place, &sums);
+  store_sums(place, &sums);
 }
 
 // kernel: expert_matmul_f32
@@ -140,7 +140,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) l
 // use: bytes
 // use: mxfp4
 // use: weights = *
-// use: matmul_share = r4t4 | r8t4 | r8t8
+// use: thread_tile = r4t4 | r8t4 | r8t8
 // use: matmul_w = f32
 // use: x_quad
 // use: matmul_f32_tile
@@ -152,7 +152,7 @@ struct Params {
   pieces: u32,  // of 32 columns
   stride: u32,  // vec4<u32> from row to row of W
   rows: u32,    // of an expert
-  share: u32,   // entries that read one row of x
+  entries_per_row: u32,  // entries that read one row of x
   first_expert: u32,  // of this part of W
   experts: u32,       // in it
   bias: u32,    // 1: add bias
@@ -182,5 +182,5 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) l
       accumulate(&sums, k, place.row, place.token);
     }
   }
-  finish(place, &sums);
+  store_sums(place, &sums);
 }

@@ -9,7 +9,7 @@
 // by every thread from there. A thread computes kThreadRows × kThreadTokens sums in registers.
 // Grid: x row tiles, y token tiles, z parts of the columns (whose sums matmul.wgsl adds).
 requires packed_4x8_integer_dot_product;
-// use: matmul_share = r4t4 | r4t8 | r8t4 | r8t8
+// use: thread_tile = r4t4 | r4t8 | r8t4 | r8t8
 // use: mxfp4
 // use: matmul_int8 = *
 // use: matmul_int8_tile
@@ -64,14 +64,14 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) l
       accumulate(&sums, buffer * 2u + piece, place.row, place.token);
     }
   }
-  finish(place, &sums);
+  store_sums(place, &sums);
 }
 
 // kernel: expert_matmul_int8
 // out [entries, rows] = x · W[expert]ᵀ (+ its bias) for tokens grouped by expert (route.wgsl), from activations of 8
 // bits. As matmul_int8.wgsl, but for whose rows and tokens a tile takes. Grid: x row tiles, y tiles of the map.
 requires packed_4x8_integer_dot_product;
-// use: matmul_share = r4t4 | r4t8 | r8t4 | r8t8
+// use: thread_tile = r4t4 | r4t8 | r8t4 | r8t8
 // use: mxfp4
 // use: matmul_int8 = *
 // use: matmul_int8_tile
@@ -84,7 +84,7 @@ struct Params {
   stride: u32,  // vec4<u32> from row to row of W
   steps: u32,   // of 64 columns
   rows: u32,    // of an expert
-  share: u32,   // entries that read one row of x
+  entries_per_row: u32,  // entries that read one row of x
   first_expert: u32,  // of this part of W
   experts: u32,       // in it
   bias: u32,    // 1: add bias
@@ -127,5 +127,5 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) l
       accumulate(&sums, buffer * 2u + piece, place.row, place.token);
     }
   }
-  finish(place, &sums);
+  store_sums(place, &sums);
 }

@@ -1,11 +1,11 @@
 // Matrix products of many tokens by subgroup matrices.
 
-// snippet: matrix_share = t64
-// A subgroup's share of the tile: 64 tokens by 32 rows, in matrices of 16 × 16. Remainders tell the compiler that offsets
+// snippet: subgroup_tile = t64
+// A subgroup's tile: 64 tokens by 32 rows, in matrices of 16 × 16. Remainders tell the compiler that offsets
 // lie within the tiles: then loads need no checks, which would halve their pace.
 const kTokenGroups = 2u;  // subgroups along the tokens
 const kRowGroups = 4u;
-const kShareTokens = 64u;
+const kSubgroupTokens = 64u;
 
 struct Sums {
   s00: Result,
@@ -21,8 +21,8 @@ struct Sums {
 // Adds the products of a step, 64 columns.
 fn accumulate(sums: ptr<function, Sums>, lane: u32) {
   for (var k = 0u; k < 8u; k += 2u) {
-    let t = lane / kLanes / kRowGroups % kTokenGroups * kShareTokens * kLine + k % 8u;
-    let r = lane / kLanes % kRowGroups * kShareRows * kLine + k % 8u;
+    let t = lane / kLanes / kRowGroups % kTokenGroups * kSubgroupTokens * kLine + k % 8u;
+    let r = lane / kLanes % kRowGroups * kSubgroupRows * kLine + k % 8u;
     let r0 = subgroupMatrixLoad<Right, col_major>(&w_tile, r, kLine);
     let r1 = subgroupMatrixLoad<Right, col_major>(&w_tile, r + 16u * kLine, kLine);
     let t0 = subgroupMatrixLoad<Left, row_major>(&x_tile, t, kLine);
@@ -40,19 +40,19 @@ fn accumulate(sums: ptr<function, Sums>, lane: u32) {
   }
 }
 
-fn finish(place: Place, sums: ptr<function, Sums>) {
+fn store_sums(place: Place, sums: ptr<function, Sums>) {
   emit(place, 0u, (*sums).s00, (*sums).s01);
   emit(place, 16u, (*sums).s10, (*sums).s11);
   emit(place, 32u, (*sums).s20, (*sums).s21);
   emit(place, 48u, (*sums).s30, (*sums).s31);
 }
 
-// snippet: matrix_share = t32
-// A subgroup's share of the tile: 32 tokens by 32 rows, in matrices of 16 × 16. Remainders tell the compiler that offsets
+// snippet: subgroup_tile = t32
+// A subgroup's tile: 32 tokens by 32 rows, in matrices of 16 × 16. Remainders tell the compiler that offsets
 // lie within the tiles: then loads need no checks, which would halve their pace.
 const kTokenGroups = 2u;  // subgroups along the tokens
 const kRowGroups = 2u;
-const kShareTokens = 32u;
+const kSubgroupTokens = 32u;
 
 struct Sums {
   s00: Result,
@@ -64,8 +64,8 @@ struct Sums {
 // Adds the products of a step, 64 columns.
 fn accumulate(sums: ptr<function, Sums>, lane: u32) {
   for (var k = 0u; k < 8u; k += 2u) {
-    let t = lane / kLanes / kRowGroups % kTokenGroups * kShareTokens * kLine + k % 8u;
-    let r = lane / kLanes % kRowGroups * kShareRows * kLine + k % 8u;
+    let t = lane / kLanes / kRowGroups % kTokenGroups * kSubgroupTokens * kLine + k % 8u;
+    let r = lane / kLanes % kRowGroups * kSubgroupRows * kLine + k % 8u;
     let r0 = subgroupMatrixLoad<Right, col_major>(&w_tile, r, kLine);
     let r1 = subgroupMatrixLoad<Right, col_major>(&w_tile, r + 16u * kLine, kLine);
     let t0 = subgroupMatrixLoad<Left, row_major>(&x_tile, t, kLine);
@@ -77,7 +77,7 @@ fn accumulate(sums: ptr<function, Sums>, lane: u32) {
   }
 }
 
-fn finish(place: Place, sums: ptr<function, Sums>) {
+fn store_sums(place: Place, sums: ptr<function, Sums>) {
   emit(place, 0u, (*sums).s00, (*sums).s01);
   emit(place, 16u, (*sums).s10, (*sums).s11);
 }
@@ -95,7 +95,7 @@ enable chromium_experimental_subgroup_matrix;
 diagnostic(off, chromium.subgroup_matrix_uniformity);
 // use: bytes
 // use: weights = q4_k | q6_k
-// use: matrix_share = t64 | t32
+// use: subgroup_tile = t64 | t32
 
 struct Params {
   tokens: u32,
@@ -124,9 +124,9 @@ alias Right = subgroup_matrix_right<f16, 16, 16>;
 alias Result = subgroup_matrix_result<f32, 16, 16>;
 
 const kLanes = 32u;      // of a subgroup
-const kShareRows = 32u;  // of a subgroup
-const kTileTokens = kTokenGroups * kShareTokens;
-const kTileRows = kRowGroups * kShareRows;
+const kSubgroupRows = 32u;  // of a subgroup
+const kTileTokens = kTokenGroups * kSubgroupTokens;
+const kTileRows = kRowGroups * kSubgroupRows;
 const kThreads = kTokenGroups * kRowGroups * kLanes;  // as many as a step has pieces of W
 
 // f16 of 64 columns a line, and 16 bytes that are not used: so eight lines lie in different banks. After the last step
@@ -167,16 +167,16 @@ fn fetch(place: Place, step: u32) -> Fetched {
                  fetch_x(place, step, place.lane + 2u * kThreads), fetch_x(place, step, place.lane + 3u * kThreads));
 }
 
-fn halves(a: vec4<f32>, b: vec4<f32>) -> vec4<u32> {
+fn pack_f16(a: vec4<f32>, b: vec4<f32>) -> vec4<u32> {
   return vec4<u32>(pack2x16float(a.xy), pack2x16float(a.zw), pack2x16float(b.xy), pack2x16float(b.zw));
 }
 fn store(place: Place, step: u32, f: Fetched) {
   let v = raw_values(f.w, piece_of(place, step));
   let at = place.lane / 2u * kLine + place.lane % 2u * 4u;
-  w_tile[at] = halves(v.a, v.b);
-  w_tile[at + 1u] = halves(v.c, v.d);
-  w_tile[at + 2u] = halves(v.e, v.f);
-  w_tile[at + 3u] = halves(v.g, v.h);
+  w_tile[at] = pack_f16(v.a, v.b);
+  w_tile[at + 1u] = pack_f16(v.c, v.d);
+  w_tile[at + 2u] = pack_f16(v.e, v.f);
+  w_tile[at + 3u] = pack_f16(v.g, v.h);
   let line = place.lane / 8u * kLine + place.lane % 8u;
   x_tile[line] = f.x0;
   x_tile[line + kThreads / 8u * kLine] = f.x1;
@@ -189,21 +189,21 @@ fn emit_one(place: Place, row: u32, token: u32, value: f32) {
     out[params.out_first + place.split * params.out_split + token * params.out_stride + row] = value;
   }
 }
-// Two matrices side by side: all rows of a subgroup, 16 tokens from token `first` of its share.
+// Two matrices side by side: all rows of a subgroup, 16 tokens from token `first` of its tile.
 fn emit(place: Place, first: u32, left: Result, right: Result) {
   let group = place.lane / kLanes % (kTokenGroups * kRowGroups);
-  let at = group * 16u * (kShareRows / 4u);
-  subgroupMatrixStore<row_major>(&w_tile, at, left, kShareRows / 4u);
-  subgroupMatrixStore<row_major>(&w_tile, at + 4u, right, kShareRows / 4u);
+  let at = group * 16u * (kSubgroupRows / 4u);
+  subgroupMatrixStore<row_major>(&w_tile, at, left, kSubgroupRows / 4u);
+  subgroupMatrixStore<row_major>(&w_tile, at + 4u, right, kSubgroupRows / 4u);
   workgroupBarrier();
-  let row = place.first_row + group % kRowGroups * kShareRows + place.lane % kLanes;
+  let row = place.first_row + group % kRowGroups * kSubgroupRows + place.lane % kLanes;
   var offset = 0.0;
   if (params.bias == 1u) {
     offset = bias[params.bias_first + min(row, params.rows - 1u)];
   }
-  let token = place.first_token + group / kRowGroups * kShareTokens + first;
+  let token = place.first_token + group / kRowGroups * kSubgroupTokens + first;
   for (var t = 0u; t < 16u; t += 4u) {
-    let i = at + t * (kShareRows / 4u) + place.lane % kLanes / 4u;
+    let i = at + t * (kSubgroupRows / 4u) + place.lane % kLanes / 4u;
     let c = place.lane % 4u;
     let sums = bitcast<vec4<f32>>(vec4<u32>(w_tile[i][c], w_tile[i + 8u][c], w_tile[i + 16u][c], w_tile[i + 24u][c]));
     let last = params.tokens - 1u;
@@ -235,5 +235,5 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) l
     accumulate(&sums, lane);
   }
   workgroupBarrier();
-  finish(place, &sums);
+  store_sums(place, &sums);
 }

@@ -10,7 +10,7 @@
 namespace doppler::gpu {
 namespace {
 
-constexpr uint64_t kMostLanes = 256;         // every device allows as many threads in a workgroup
+constexpr uint64_t kMaxLanes = 256;          // every device allows as many threads in a workgroup
 constexpr uint64_t kTeamThreads = 144;       // teams side by side up to here; larger workgroups measured slower
 constexpr uint64_t kSharedBytes = 16384;     // every device allows as much workgroup memory
 constexpr uint64_t kEnoughWorkgroups = 200;  // more than one for every multiprocessor of a large GPU
@@ -31,19 +31,19 @@ uint32_t constant(const Variant& variant, std::string_view name) {
 
 Variant choose_matvec(const Capabilities& capabilities, const MatvecShape& shape) {
   const uint64_t pieces = std::max<uint32_t>(1, div_up(shape.cols, kPiece));
-  const uint64_t turns = div_up(pieces, kMostLanes);
+  const uint64_t turns = div_up(pieces, kMaxLanes);
   const uint64_t lanes = div_up(pieces, turns);
   uint64_t groups = std::max<uint64_t>(1, kTeamThreads / lanes);
   while (groups > 1 && shape.rows / groups < kEnoughWorkgroups) groups /= 2;
   // Going down several rows reuses x and keeps more loads in flight, as long as enough workgroups remain.
-  constexpr uint64_t kMostSplit = 16;
+  constexpr uint64_t kMaxSplit = 16;
   uint64_t rows = 16;
-  while (rows > 1 && (shape.rows / (groups * rows) < kEnoughWorkgroups ||
-                      4 * (lanes + kMostSplit) * groups * rows > kSharedBytes)) {
+  while (rows > 1 &&
+         (shape.rows / (groups * rows) < kEnoughWorkgroups || 4 * (lanes + kMaxSplit) * groups * rows > kSharedBytes)) {
     rows /= 2;
   }
   uint64_t split = 1;
-  while (split < kMostSplit && split * 2 * rows <= lanes) split *= 2;
+  while (split < kMaxSplit && split * 2 * rows <= lanes) split *= 2;
   const bool int8 = !shape.exact && capabilities.int8_dot && is_quantised(shape.dtype);
   const std::string dtype(kernel_name(shape.dtype));
   return {{{"weights", dtype}, {"matvec_x", int8 ? "int8" : "float"}, {"int_dots", int8 ? dtype : "none"}},

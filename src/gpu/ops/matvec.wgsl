@@ -62,7 +62,7 @@ fn held_dot(raw: Raw, piece: u32, x: Held) -> f32 {
 // y = W · x (+ bias) for one column, or a few: column z of the grid is a row of x. Computes from the packed bytes.
 //
 // A thread owns one piece of 32 consecutive columns of W and keeps that piece of x in registers while it goes down
-// `rows` rows: one or two 16-byte loads a row, four rows in flight. `lanes` threads cover a row's pieces (in several
+// `rows` rows: one or two 16-byte loads per row, four rows in flight. `lanes` threads cover a row's pieces (in several
 // turns if there are more), `groups` such teams work on different rows. Partial sums meet in workgroup memory at the
 // end, so no subgroup is needed and the order of the sum is fixed.
 // use: index
@@ -74,7 +74,7 @@ fn held_dot(raw: Raw, piece: u32, x: Held) -> f32 {
 
 override lanes: u32 = 32;   // threads along a row
 override groups: u32 = 1;   // teams of lanes
-override rows: u32 = 1;     // rows a thread
+override rows: u32 = 1;     // rows per thread
 override split: u32 = 1;    // threads that add up one row's partial sums; groups · rows · split threads at most
 override vectors: bool = true;  // x may be read four at a time: its row length is a multiple of 4
 

@@ -10,24 +10,24 @@
 namespace doppler::gpu {
 namespace {
 
-constexpr uint64_t kMostTurns = 8;  // of ops/project_norm.wgsl
+constexpr uint64_t kMaxTurns = 8;  // of ops/project_norm.wgsl
 
-Tiles finish_tiles(const Capabilities& capabilities, const MatvecShape& shape, const Finish& finish) {
-  if (finish.int8) return piece_tiles(capabilities, shape.cols);
-  return project_tiles(capabilities, shape.rows, shape.cols, finish.activation.has_value());
+Tiles epilogue_tiles(const Capabilities& capabilities, const MatvecShape& shape, const Epilogue& epilogue) {
+  if (epilogue.int8) return piece_tiles(capabilities, shape.cols);
+  return project_tiles(capabilities, shape.rows, shape.cols, epilogue.activation.has_value());
 }
 
 // The fields that project.wgsl and project_norm.wgsl share.
 template <class Params>
-Params common_params(const Weight& weight, const WeightPart& part, const Finish& finish) {
+Params common_params(const Weight& weight, const WeightPart& part, const Epilogue& epilogue) {
   Params p{};
   p.cols = static_cast<uint32_t>(weight.cols);
   p.pieces = static_cast<uint32_t>(pieces_of(static_cast<uint64_t>(weight.cols)));
   p.stride = static_cast<uint32_t>(weight.stride / 16);
   p.rows = static_cast<uint32_t>(part.rows);
-  p.first_row = finish.first_row + static_cast<uint32_t>(part.first_row);
-  p.bias = finish.bias.buffer ? 1u : 0u;
-  p.softcap = finish.softcap;
+  p.first_row = epilogue.first_row + static_cast<uint32_t>(part.first_row);
+  p.bias = epilogue.bias.buffer ? 1u : 0u;
+  p.softcap = epilogue.softcap;
   p.second_row = static_cast<uint32_t>(part.rows);
   if (weight.second) {
     p.second_row = static_cast<uint32_t>(weight.second->first_row);
@@ -46,31 +46,31 @@ struct Prepared {
   uint64_t rows_per_workgroup, turns;
 };
 
-Prepared prepare(const Capabilities& capabilities, const Weight& weight, const Finish& finish) {
+Prepared prepare(const Capabilities& capabilities, const Weight& weight, const Epilogue& epilogue) {
   const MatvecShape shape{weight.dtype, static_cast<uint64_t>(weight.rows), static_cast<uint64_t>(weight.cols), false,
                           weight.second.has_value()};
-  const Tiles tiles = finish_tiles(capabilities, shape, finish);
-  return {choose_project(capabilities, shape, finish), tiles.rows_per_workgroup(), turns_of(shape.cols, tiles)};
+  const Tiles tiles = epilogue_tiles(capabilities, shape, epilogue);
+  return {choose_project(capabilities, shape, epilogue), tiles.rows_per_workgroup(), turns_of(shape.cols, tiles)};
 }
 
 }  // namespace
 
 bool can_project(const Capabilities& capabilities, const MatvecShape& shape) {
-  const Tiles t = finish_tiles(capabilities, shape, {});
+  const Tiles t = epilogue_tiles(capabilities, shape, {});
   const bool int8 = capabilities.int8_dot && takes_int8(shape.dtype);
   return shape.cols % 4 == 0 && project_workgroup_bytes(shape.cols, int8, t) <= capabilities.limits.workgroup_bytes;
 }
 
-Variant choose_project(const Capabilities& capabilities, const MatvecShape& shape, const Finish& finish) {
+Variant choose_project(const Capabilities& capabilities, const MatvecShape& shape, const Epilogue& epilogue) {
   const bool int8 = capabilities.int8_dot && takes_int8(shape.dtype);
-  const Tiles t = finish_tiles(capabilities, shape, finish);
+  const Tiles t = epilogue_tiles(capabilities, shape, epilogue);
   const std::string dtype(shape.mixed ? "q4_k_q6_k" : kernel_name(shape.dtype));
   double glu = 0;
-  if (finish.activation) {
-    if (*finish.activation == Activation::kClampedSwiglu) {
+  if (epilogue.activation) {
+    if (*epilogue.activation == Activation::kClampedSwiglu) {
       fail({.code = ErrorCode::kInternal, .what = "this activation is not fused", .where = "project"});
     }
-    glu = *finish.activation == Activation::kGeluTanh ? 1 : 2;
+    glu = *epilogue.activation == Activation::kGeluTanh ? 1 : 2;
   }
   const bool wide = int8 && one_subgroup_size(capabilities) >= 8 && t.threads() % 8 == 0;
   return {{{"weights", dtype},
@@ -85,21 +85,21 @@ Variant choose_project(const Capabilities& capabilities, const MatvecShape& shap
            {"bands", static_cast<double>(t.bands)},
            {"steps", static_cast<double>(t.steps)},
            {"glu", glu},
-           {"most_pieces", static_cast<double>(pieces_of(shape.cols))}}};
+           {"max_pieces", static_cast<double>(pieces_of(shape.cols))}}};
 }
 
 void record_project(Recording& recording, const std::string& step, const Weight& weight, const BoundBuffer& x,
-                    const Finish& finish, const BoundBuffer& y) {
+                    const Epilogue& epilogue, const BoundBuffer& y) {
   const Capabilities& capabilities = recording.device().capabilities();
-  Prepared prepared = prepare(capabilities, weight, finish);
+  Prepared prepared = prepare(capabilities, weight, epilogue);
   prepared.variant.constants.emplace_back("turns", static_cast<double>(prepared.turns));
   for (const WeightPart& part : weight.parts) {
     recording.dispatch<wgsl::Project>(
-        step, prepared.variant, common_params<wgsl::Project::Params>(weight, part, finish),
+        step, prepared.variant, common_params<wgsl::Project::Params>(weight, part, epilogue),
         {.x = x,
          .w2 = bound_rows(weight, part),
          .w4 = bound_rows(weight, part),
-         .bias = finish.bias.buffer ? finish.bias : x,
+         .bias = epilogue.bias.buffer ? epilogue.bias : x,
          .y = y},
         linear_grid(div_up(static_cast<uint64_t>(part.rows), prepared.rows_per_workgroup), capabilities.limits));
   }
@@ -110,38 +110,38 @@ bool can_project_stored(const Capabilities& capabilities, const MatvecShape& sha
 }
 
 void record_project_stored(Recording& recording, const std::string& step, const Weight& weight, const BoundBuffer& x,
-                           const Finish& finish, const BoundBuffer& y) {
+                           const Epilogue& epilogue, const BoundBuffer& y) {
   const Capabilities& capabilities = recording.device().capabilities();
-  Prepared prepared = prepare(capabilities, weight, finish);
+  Prepared prepared = prepare(capabilities, weight, epilogue);
   for (auto& [snippet, choice] : prepared.variant.snippets) {
     if (snippet == "x") choice = "stored";
   }
   for (const WeightPart& part : weight.parts) {
     recording.dispatch<wgsl::ProjectStored>(
-        step, prepared.variant, common_params<wgsl::ProjectStored::Params>(weight, part, finish),
+        step, prepared.variant, common_params<wgsl::ProjectStored::Params>(weight, part, epilogue),
         {.x = x,
          .w2 = bound_rows(weight, part),
          .w4 = bound_rows(weight, part),
-         .bias = finish.bias.buffer ? finish.bias : x,
+         .bias = epilogue.bias.buffer ? epilogue.bias : x,
          .y = y},
         linear_grid(div_up(static_cast<uint64_t>(part.rows), prepared.rows_per_workgroup), capabilities.limits));
   }
 }
 
 void record_project_norm(Recording& recording, const std::string& step, const Weight& weight, const ResidualNorm& input,
-                         const Finish& finish, const BoundBuffer& y) {
+                         const Epilogue& epilogue, const BoundBuffer& y) {
   const Capabilities& capabilities = recording.device().capabilities();
-  Prepared prepared = prepare(capabilities, weight, finish);
+  Prepared prepared = prepare(capabilities, weight, epilogue);
   const uint32_t subgroup = one_subgroup_size(capabilities);
   const bool wide = one_subgroup_size(capabilities) >= 8;
-  prepared.variant.snippets.emplace_back("project_out", finish.best    ? "best"
-                                                        : !finish.int8 ? "plain"
-                                                        : wide         ? "int8_wide"
-                                                                       : "int8");
+  prepared.variant.snippets.emplace_back("project_out", epilogue.best    ? "best"
+                                                        : !epilogue.int8 ? "plain"
+                                                        : wide           ? "int8_wide"
+                                                                         : "int8");
   prepared.variant.snippets.emplace_back("group_sum", subgroup ? "subgroup" : "plain");
   prepared.variant.constants.emplace_back("subgroup", std::max(1u, subgroup));
   prepared.variant.constants.emplace_back("turns", static_cast<double>(prepared.turns));
-  if (prepared.turns > kMostTurns) {
+  if (prepared.turns > kMaxTurns) {
     fail({.code = ErrorCode::kUnsupported,
           .what = "a norm this wide is not fused on this device",
           .where = step,
@@ -149,9 +149,9 @@ void record_project_norm(Recording& recording, const std::string& step, const We
           .todo = "Use --backend cpu"});
   }
   bool store = input.keep;
-  uint32_t pair = finish.first_pair;
+  uint32_t pair = epilogue.first_pair;
   for (const WeightPart& part : weight.parts) {
-    auto params = common_params<wgsl::ProjectNorm::Params>(weight, part, finish);
+    auto params = common_params<wgsl::ProjectNorm::Params>(weight, part, epilogue);
     params.eps = input.eps;
     params.offset = input.offset;
     params.branch = !input.branch.buffer ? 0u : input.branch_norm ? 2u : 1u;
@@ -164,7 +164,7 @@ void record_project_norm(Recording& recording, const std::string& step, const We
                                            .norms = input.norms,
                                            .w2 = bound_rows(weight, part),
                                            .w4 = bound_rows(weight, part),
-                                           .bias = finish.bias.buffer ? finish.bias : input.x,
+                                           .bias = epilogue.bias.buffer ? epilogue.bias : input.x,
                                            .y = y,
                                            .r = input.r},
                                           linear_grid(workgroups, capabilities.limits));
@@ -181,11 +181,11 @@ uint32_t best_pairs(const Capabilities& capabilities, const Weight& weight) {
 }
 
 void record_project_merge(Recording& recording, const std::string& step, const Weight& weight,
-                          const SplitAttention& input, const Finish& finish, const BoundBuffer& y) {
+                          const SplitAttention& input, const Epilogue& epilogue, const BoundBuffer& y) {
   const Capabilities& capabilities = recording.device().capabilities();
-  Prepared prepared = prepare(capabilities, weight, finish);
+  Prepared prepared = prepare(capabilities, weight, epilogue);
   for (const WeightPart& part : weight.parts) {
-    auto params = common_params<wgsl::ProjectMerge::Params>(weight, part, finish);
+    auto params = common_params<wgsl::ProjectMerge::Params>(weight, part, epilogue);
     params.heads = input.shape.heads;
     params.head_dim = input.shape.head_dim;
     params.splits = input.splits;
@@ -196,7 +196,7 @@ void record_project_merge(Recording& recording, const std::string& step, const W
          .partials = input.partials,
          .w2 = bound_rows(weight, part),
          .w4 = bound_rows(weight, part),
-         .bias = finish.bias.buffer ? finish.bias : input.partials,
+         .bias = epilogue.bias.buffer ? epilogue.bias : input.partials,
          .y = y},
         linear_grid(div_up(static_cast<uint64_t>(part.rows), prepared.rows_per_workgroup), capabilities.limits));
   }

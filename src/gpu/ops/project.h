@@ -13,13 +13,13 @@
 namespace doppler::gpu {
 
 // What happens to W · x before it is stored.
-struct Finish {
+struct Epilogue {
   BoundBuffer bias;                      // f32 [rows of W], or none
   float softcap = 0;                     // 0: none
   std::optional<Activation> activation;  // W is gate over up (upload_joined): a(gate) · up is stored
   uint32_t first_row = 0;                // where in y the first row of W lands
   bool int8 = false;                     // y is left as int8 (ops/lib/project_out.wgsl), for a stored x
-  bool best = false;                     // y is (sort key, row) of the best row of each workgroup, as in argmax.h
+  bool best = false;                     // y is (sort key, row) of the best row of each workgroup, as in sample.h
   uint32_t first_pair = 0;               // where in y the first of these lands
 };
 
@@ -36,17 +36,17 @@ struct ResidualNorm {
 // Can these kernels do it on this device? If not, the unfused steps must.
 bool can_project(const Capabilities& capabilities, const MatvecShape& shape);
 
-Variant choose_project(const Capabilities& capabilities, const MatvecShape& shape, const Finish& finish);
+Variant choose_project(const Capabilities& capabilities, const MatvecShape& shape, const Epilogue& epilogue);
 
 void record_project(Recording& recording, const std::string& step, const Weight& weight, const BoundBuffer& x,
-                    const Finish& finish, const BoundBuffer& y);
-// x was left by a projection with Finish::int8.
+                    const Epilogue& epilogue, const BoundBuffer& y);
+// x was left by a projection with Epilogue::int8.
 bool can_project_stored(const Capabilities& capabilities, const MatvecShape& shape);
 void record_project_stored(Recording& recording, const std::string& step, const Weight& weight, const BoundBuffer& x,
-                           const Finish& finish, const BoundBuffer& y);
+                           const Epilogue& epilogue, const BoundBuffer& y);
 void record_project_norm(Recording& recording, const std::string& step, const Weight& weight, const ResidualNorm& input,
-                         const Finish& finish, const BoundBuffer& y);
-// Pairs that record_project_norm leaves with Finish::best.
+                         const Epilogue& epilogue, const BoundBuffer& y);
+// Pairs that record_project_norm leaves with Epilogue::best.
 uint32_t best_pairs(const Capabilities& capabilities, const Weight& weight);
 
 // x is the attention that record_attention_fused() or record_attention_decode() left in splits.
@@ -56,6 +56,6 @@ struct SplitAttention {
   uint32_t splits = 0;
 };
 void record_project_merge(Recording& recording, const std::string& step, const Weight& weight,
-                          const SplitAttention& input, const Finish& finish, const BoundBuffer& y);
+                          const SplitAttention& input, const Epilogue& epilogue, const BoundBuffer& y);
 
 }  // namespace doppler::gpu

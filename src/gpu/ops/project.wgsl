@@ -35,7 +35,7 @@ struct Params {
 @group(0) @binding(5) var<storage, read_write> y: array<u32>;
 
 const kTogether = 8u;
-override turns: u32 = 1;  // quads a thread: ⌈8 · pieces / threads⌉
+override turns: u32 = 1;  // quads per thread: ⌈8 · pieces / threads⌉
 var<private> kept: array<vec4<f32>, kTogether>;
 
 @compute @workgroup_size(lanes * groups)
@@ -51,12 +51,12 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     }
     for (var t = 0u; t < min(kTogether, turns); t++) {
       let quad = thread + (base + t) * lanes * groups;
-      if (quad < most_pieces * 8u) {
+      if (quad < max_pieces * 8u) {
         x_put(quad, kept[t]);
       }
     }
   }
-  finish_x(thread);
+  prepare_x(thread);
   project(first, thread);
 }
 
@@ -151,13 +151,13 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   let first = workgroup_index(id, count) * groups * rows * bands;
   prefetch(first, thread);
   let merge = Merge(params.heads, params.head_dim, params.splits, params.window);
-  for (var quad = thread; quad < most_pieces * 8u; quad += lanes * groups) {
+  for (var quad = thread; quad < max_pieces * 8u; quad += lanes * groups) {
     var v = vec4<f32>(0.0);
     if (quad * 4u < params.cols) {
       v = merged(merge, quad);
     }
     x_put(quad, v);
   }
-  finish_x(thread);
+  prepare_x(thread);
   project(first, thread);
 }

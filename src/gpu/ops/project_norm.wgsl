@@ -43,14 +43,14 @@ struct Params {
 @group(0) @binding(7) var<storage, read_write> y: array<u32>;
 @group(0) @binding(8) var<storage, read_write> r: array<vec4<f32>>;
 
-const kMostTurns = 8u;
-override turns: u32 = 1;  // quads a thread: ⌈8 · pieces / threads⌉, at most kMostTurns
+const kMaxTurns = 8u;
+override turns: u32 = 1;  // quads per thread: ⌈8 · pieces / threads⌉, at most kMaxTurns
 
 // What a thread keeps of its quads between the passes.
-var<private> kept_quads: array<vec4<f32>, kMostTurns>;
-var<private> kept_branch: array<vec4<f32>, kMostTurns>;
-var<private> kept_norms: array<vec4<f32>, kMostTurns>;
-var<private> kept_branch_norms: array<vec4<f32>, kMostTurns>;
+var<private> kept_quads: array<vec4<f32>, kMaxTurns>;
+var<private> kept_branch: array<vec4<f32>, kMaxTurns>;
+var<private> kept_norms: array<vec4<f32>, kMaxTurns>;
+var<private> kept_branch_norms: array<vec4<f32>, kMaxTurns>;
 
 @compute @workgroup_size(lanes * groups)
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,
@@ -107,12 +107,12 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   group_sum_put(own, thread, 1u);
   for (var t = 0u; t < turns; t++) {
     let q = thread + t * lanes * groups;
-    if (q < most_pieces * 8u) {
+    if (q < max_pieces * 8u) {
       // Past the end of x the quads are zero, so is their norm's product.
       x_put(q, kept_quads[t] * (vec4<f32>(params.offset) + kept_norms[t]));
     }
   }
-  finish_x(thread);
+  prepare_x(thread);
   result_scale = inverseSqrt(group_sum_get(thread, 1u) / f32(params.cols) + params.eps);
   project(first, thread);
 }

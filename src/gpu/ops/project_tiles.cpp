@@ -8,16 +8,16 @@
 namespace doppler::gpu {
 namespace {
 
-constexpr uint64_t kMostThreads = 448, kFewThreads = 256;
+constexpr uint64_t kMaxThreads = 448, kFewThreads = 256;
 constexpr uint64_t kSmallWorkgroups = 3;  // of kFewThreads on a multiprocessor: what an H200 reads fastest with
 constexpr uint64_t kPieceThreads = 512;   // where results are left as integers, by whole pieces
-constexpr uint64_t kMostLanes = 32;
+constexpr uint64_t kMaxLanes = 32;
 
-// As many threads a row as leave few of them idle.
+// As many threads per row as leave few of them idle.
 uint64_t lanes_for(uint64_t pieces, uint32_t subgroup) {
   uint64_t best = 4;
   double best_used = 0;
-  for (uint64_t lanes = subgroup ? std::min<uint64_t>(subgroup, kMostLanes) : kMostLanes; lanes >= 4; lanes /= 2) {
+  for (uint64_t lanes = subgroup ? std::min<uint64_t>(subgroup, kMaxLanes) : kMaxLanes; lanes >= 4; lanes /= 2) {
     const double used = static_cast<double>(pieces) / static_cast<double>(div_up(pieces, lanes) * lanes);
     if (used > best_used) {
       best = lanes;
@@ -51,12 +51,12 @@ Tiles piece_tiles(const Capabilities& capabilities, uint64_t cols) {
 
 Tiles project_tiles(const Capabilities& capabilities, uint64_t rows_of_all, uint64_t cols, bool pairs) {
   const uint64_t pieces = pieces_of(cols), quads = 8 * pieces;
-  const uint64_t most = std::min<uint64_t>(capabilities.limits.invocations, kMostThreads);
+  const uint64_t most = std::min<uint64_t>(capabilities.limits.invocations, kMaxThreads);
   Tiles t{lanes_for(pieces, one_subgroup_size(capabilities)), 1, 1, 1, 1};
   t.groups = most / t.lanes;
   const auto workgroups = [&] { return div_up(rows_of_all, t.rows_per_workgroup()); };
-  // Several rows a team share what is read of x, as long as every multiprocessor has a workgroup; but a workgroup that
-  // makes one turn only is done sooner if all its weights are asked for at the start, which two steps are.
+  // Several rows per team share what is read of x, as long as every multiprocessor has a workgroup; but a workgroup
+  // that makes one turn only is done sooner if all its weights are asked for at the start, which two steps are.
   for (const uint64_t rows : {4u, 2u}) {
     t.rows = rows;
     const bool many = workgroups() > 2 * kMultiprocessors;
@@ -68,8 +68,8 @@ Tiles project_tiles(const Capabilities& capabilities, uint64_t rows_of_all, uint
   const uint64_t few = std::min(most, quads <= most ? std::max(quads, kFewThreads) : kFewThreads);
   while (workgroups() * 10 < kMultiprocessors * 9 && (t.groups - 1) * t.lanes >= few) --t.groups;
   while (t.groups > 1 && t.threads() % 8 != 0) --t.groups;  // threads that put a piece's quads must be neighbours
-  // Very many rows: a few workgroups a multiprocessor, each of which makes its x once and goes on. Small ones, unless x
-  // is so long that few threads would take many turns to make it.
+  // Very many rows: a few workgroups per multiprocessor, each of which makes its x once and goes on. Small ones, unless
+  // x is so long that few threads would take many turns to make it.
   if (workgroups() > 2 * kMultiprocessors) {
     uint64_t together = 1;
     if (quads <= 4 * kFewThreads) {

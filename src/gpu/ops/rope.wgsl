@@ -1,9 +1,9 @@
 // The rotary embedding: by itself, and on the way into the cache.
 
-// snippet: rope_turn
+// snippet: rope_rotation
 // The rotation of pair i at a position, (cos, sin) times the rope's magnitude: the product of a coarse and a fine turn
-// (src/gpu/ops/rope_tables.h). `rope` holds fine [256][half], then coarse [⌈context / 256⌉][half].
-fn rope_turn(position: u32, i: u32, half: u32) -> vec2<f32> {
+// (rope_tables() in attention.h). `rope` holds fine [256][half], then coarse [⌈context / 256⌉][half].
+fn rope_rotation(position: u32, i: u32, half: u32) -> vec2<f32> {
   let fine = rope[(position & 255u) * half + i];
   let coarse = rope[(256u + (position >> 8u)) * half + i];
   return vec2<f32>(coarse.x * fine.x - coarse.y * fine.y, coarse.y * fine.x + coarse.x * fine.y);
@@ -13,7 +13,7 @@ fn rope_turn(position: u32, i: u32, half: u32) -> vec2<f32> {
 // The rotary embedding by itself: out = x with its pairs turned, for whoever wants to see what rope_store makes.
 // use: index
 // use: state
-// use: rope_turn
+// use: rope_rotation
 
 override threads: u32 = 256;
 
@@ -38,7 +38,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   if (pair >= params.tokens * row) {
     return;
   }
-  let turn = rope_turn(state.position + pair / row, pair % pairs, pairs);
+  let turn = rope_rotation(state.position + pair / row, pair % pairs, pairs);
   let low = pair / pairs * params.head_dim + pair % pairs;
   out[low] = x[low] * turn.x - x[low + pairs] * turn.y;
   out[low + pairs] = x[low + pairs] * turn.x + x[low] * turn.y;
@@ -50,12 +50,12 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
 // use: index
 // use: state
 // use: kv_cache
-// use: halves
-// use: rope_turn
+// use: pack_f16
+// use: rope_rotation
 
 override threads: u32 = 256;
 const kTeam: u32 = 32;
-const kQuads: u32 = 2;  // pairs of pairs a thread: head_dim up to 4 · kTeam · kQuads
+const kQuads: u32 = 2;  // pairs of pairs per thread: head_dim up to 4 · kTeam · kQuads
 
 struct Params {
   tokens: u32,
@@ -188,8 +188,8 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     if (j >= quads) {
       break;
     }
-    let even = rope_turn(position, 2u * j, dim2);
-    let odd = rope_turn(position, 2u * j + 1u, dim2);
+    let even = rope_rotation(position, 2u * j, dim2);
+    let odd = rope_rotation(position, 2u * j + 1u, dim2);
     let c = vec2<f32>(even.x, odd.x);
     let s = vec2<f32>(even.y, odd.y);
     let a = low[n] * c - high[n] * s;
@@ -203,7 +203,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     for (var side = 0u; side < 2u; side++) {
       let pair = j + side * quads;  // of two dims; four pairs are a chunk
       let chunk = key_index(head, pair / 4u, slot, chunks, params.capacity);
-      cache[chunk * 4u + pair % 4u] = halves(select(a, b, side == 1u));
+      cache[chunk * 4u + pair % 4u] = pack_f16(select(a, b, side == 1u));
     }
   }
 }

@@ -2,14 +2,14 @@
 
 // snippet: top_experts
 // Which k experts have the highest scores: ties go to the lower number. Scores lie in workgroup memory first.
-const kMostExperts = 256u;
-const kMostChosen = 32u;
-var<workgroup> expert_scores: array<f32, kMostExperts>;
-var<workgroup> chosen_experts: array<u32, kMostChosen>;
+const kMaxExperts = 256u;
+const kMaxChosen = 32u;
+var<workgroup> expert_scores: array<f32, kMaxExperts>;
+var<workgroup> chosen_experts: array<u32, kMaxChosen>;
 
 // Before the scores are put, or at the same time: scores that are no numbers choose somebody, too.
 fn prepare_choice(thread: u32) {
-  if (thread < kMostChosen) {
+  if (thread < kMaxChosen) {
     chosen_experts[thread] = 0u;
   }
 }
@@ -79,7 +79,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
 // of at most tile_tokens. One workgroup; a thread an expert.
 // use: top_experts
 
-override threads: u32 = 256;  // at least kMostExperts
+override threads: u32 = 256;  // at least kMaxExperts
 const kChunk = 1024u;
 
 struct Params {
@@ -96,7 +96,7 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> tiles: array<vec4<u32>>;  // expert, first entry, entries, where its rows are
 
 var<workgroup> chunk: array<u32, kChunk>;
-var<workgroup> counts: array<u32, kMostExperts>;
+var<workgroup> counts: array<u32, kMaxExperts>;
 
 fn read_chunk(first: u32, lane: u32) {
   workgroupBarrier();
@@ -116,7 +116,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
       count += select(0u, 1u, chunk[i] == lane);
     }
   }
-  if (lane < kMostExperts) {
+  if (lane < kMaxExperts) {
     counts[lane] = count;
   }
   workgroupBarrier();

@@ -13,10 +13,10 @@ namespace doppler::gpu {
 namespace {
 
 constexpr uint32_t kThreads = 256;
-constexpr uint32_t kPart = 8 * kThreads;   // logits of a workgroup: 128 workgroups for 262144
-constexpr uint32_t kBins = 1024;           // as in ops/sample.wgsl
-constexpr float kNoMinP = 1000;            // deeper than any candidate
-constexpr uint32_t kMostVocab = 1u << 19;  // sums of fixed-point weights stay in 32 bits
+constexpr uint32_t kPart = 8 * kThreads;  // logits of a workgroup: 128 workgroups for 262144
+constexpr uint32_t kBins = 1024;          // as in ops/sample.wgsl
+constexpr float kNoMinP = 1000;           // deeper than any candidate
+constexpr uint32_t kMaxVocab = 1u << 19;  // sums of fixed-point weights stay in 32 bits
 
 }  // namespace
 
@@ -53,11 +53,11 @@ size_t record_sample(Recording& recording, const std::string& step, const Sample
           .got = fmt::format("{}", options.temperature),
           .todo = "use the greedy choice"});
   }
-  if (vocab > kMostVocab) {
+  if (vocab > kMaxVocab) {
     fail({.code = ErrorCode::kUnsupported,
           .what = "the vocabulary is too large to sample from on the GPU",
           .where = step,
-          .expected = fmt::format("up to {}", kMostVocab),
+          .expected = fmt::format("up to {}", kMaxVocab),
           .got = fmt::format("{}", vocab),
           .todo = "sample on the CPU"});
   }

@@ -11,7 +11,7 @@ namespace doppler::gpu {
 struct TokenBuffers {
   BoundBuffer state;       // DecodeState: token, position, draw and produced are advanced
   BoundBuffer out_tokens;  // u32: the token is written at index `produced`
-  BoundBuffer seen;        // u32 [⌈vocab / 32⌉], a bit a token of the text: the token's bit is set
+  BoundBuffer seen;        // u32 [⌈vocab / 32⌉], a bit per token of the text: the token's bit is set
 };
 
 // Pairs of (sort key, id) that record_argmax_parts makes of `vocab` logits: u32 [2] each (ops/argmax.wgsl).

@@ -50,7 +50,7 @@ fn sum_of_fixed(low: u32, high: u32) -> f32 {
 // use: sample_bins
 
 override threads: u32 = 256;
-const kEach: u32 = 8;  // logits a thread, all read at once
+const kEach: u32 = 8;  // logits per thread, all read at once
 
 struct Params {
   vocab: u32,
@@ -136,7 +136,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
 // use: scan
 
 override threads: u32 = 256;
-const kEach: u32 = 8;  // logits a thread, all read at once
+const kEach: u32 = 8;  // logits per thread, all read at once
 const kThreadBins: u32 = 4;
 
 struct Params {

@@ -77,7 +77,7 @@ fn uniform_number(seed: vec2<u32>, counter: u32) -> f32 {
 // use: sample_bins
 // use: scan
 // use: philox
-// use: finish_token
+// use: commit_token
 // use: sample_place
 
 override threads: u32 = 256;
@@ -181,6 +181,6 @@ fn main(@builtin(local_invocation_index) lane: u32) {
   }
   workgroupBarrier();  // every thread has read state.draw
   if (lane == 0u) {
-    finish_token(drawn.id, params.advance);
+    commit_token(drawn.id, params.advance);
   }
 }

@@ -1,13 +1,13 @@
 // Keeps what a tap asks for of the token being decoded, behind that of the tokens before it in the same submit: values
-// as they are, their norms, and their norms turned by the rotary embedding. A workgroup takes a group of a part.
+// as they are, their norms, and their norms rotated (RoPE). A workgroup takes a group of a part.
 // use: state
-// use: rope_turn
+// use: rope_rotation
 
 override threads: u32 = 256;
 
 const kWords: u32 = 9;  // of a part
 const kNorm: u32 = 1;   // bits of `how`
-const kTurn: u32 = 2;
+const kRotate: u32 = 2;
 
 struct Params {
   first: u32,   // part of this dispatch; its y counts on from there
@@ -68,13 +68,13 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) l
     }
     factor = 1.0 / sqrt(squares[0] / f32(group) + bitcast<f32>(table[part + 7u]));
   }
-  let pairs = select(size, size / 2u, (how & kTurn) != 0u);  // their partners are half a group further
+  let pairs = select(size, size / 2u, (how & kRotate) != 0u);  // their partners are half a group further
   for (var i = lane; i < pairs; i += threads) {
     var low = load(source, start + i);
     if ((how & kNorm) != 0u) {
       low *= factor * (offset + bitcast<f32>(table[weights + i]));
     }
-    if ((how & kTurn) == 0u) {
+    if ((how & kRotate) == 0u) {
       taps[to + i] = low;
       continue;
     }
@@ -82,7 +82,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) l
     if ((how & kNorm) != 0u) {
       high *= factor * (offset + bitcast<f32>(table[weights + pairs + i]));
     }
-    let turn = rope_turn(state.position, i, pairs);
+    let turn = rope_rotation(state.position, i, pairs);
     taps[to + i] = low * turn.x - high * turn.y;
     taps[to + pairs + i] = high * turn.x + low * turn.y;
   }

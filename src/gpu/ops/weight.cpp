@@ -31,7 +31,7 @@ void upload_rows(Device& device, const Tensor& tensor, int64_t first, size_t str
   }
 }
 
-uint64_t most_bytes(const Limits& limits) { return std::min(limits.max_binding_bytes, limits.max_buffer_bytes); }
+uint64_t max_bytes(const Limits& limits) { return std::min(limits.max_binding_bytes, limits.max_buffer_bytes); }
 
 int64_t rows_together(const Tensor& tensor) { return tensor.shape.size() > 2 ? tensor.shape[1] : 1; }
 
@@ -66,28 +66,28 @@ Weight describe_weight(const Tensor& tensor) {
   return weight;
 }
 
-Weight upload_weight(Device& device, const Tensor& tensor, uint64_t most_part_bytes) {
+Weight upload_weight(Device& device, const Tensor& tensor, uint64_t max_part_bytes) {
   Weight weight = describe_weight(tensor);
-  uint64_t most = most_bytes(device.capabilities().limits);
-  if (most_part_bytes != 0) most = std::min(most, most_part_bytes);
+  uint64_t most = max_bytes(device.capabilities().limits);
+  if (max_part_bytes != 0) most = std::min(most, max_part_bytes);
   make_parts(device, weight, rows_together(tensor), most);
   for (const WeightPart& part : weight.parts) upload_rows(device, tensor, part.first_row, weight.stride, part);
   return weight;
 }
 
-Weight make_expert_slots(Device& device, const Tensor& tensor, int64_t count) {
+Weight make_expert_pages(Device& device, const Tensor& tensor, int64_t count) {
   Weight weight = describe_weight(tensor);
   weight.rows = count * rows_together(tensor);
-  make_parts(device, weight, rows_together(tensor), most_bytes(device.capabilities().limits));
+  make_parts(device, weight, rows_together(tensor), max_bytes(device.capabilities().limits));
   return weight;
 }
 
-void upload_expert(Device& device, const Tensor& tensor, int64_t expert, const Weight& slots, int64_t slot) {
-  const int64_t rows = rows_together(tensor), first = slot * rows;
-  for (const WeightPart& part : slots.parts) {
+void upload_expert(Device& device, const Tensor& tensor, int64_t expert, const Weight& pages, int64_t page) {
+  const int64_t rows = rows_together(tensor), first = page * rows;
+  for (const WeightPart& part : pages.parts) {
     if (first < part.first_row || first >= part.first_row + part.rows) continue;
-    const uint64_t offset = part.offset + static_cast<uint64_t>(first - part.first_row) * slots.stride;
-    upload_rows(device, tensor, expert * rows, slots.stride, {part.buffer, first, rows, offset});
+    const uint64_t offset = part.offset + static_cast<uint64_t>(first - part.first_row) * pages.stride;
+    upload_rows(device, tensor, expert * rows, pages.stride, {part.buffer, first, rows, offset});
   }
 }
 
@@ -101,7 +101,7 @@ bool can_join(const Capabilities& capabilities, std::span<const Tensor* const> t
     if (bytes % capabilities.limits.storage_alignment != 0) return false;
     bytes += describe_weight(*tensor).bytes();
   }
-  return bytes <= most_bytes(capabilities.limits);
+  return bytes <= max_bytes(capabilities.limits);
 }
 
 JoinedWeight upload_joined(Device& device, std::span<const Tensor* const> tensors) {

@@ -40,15 +40,15 @@ struct Weight {
   }
 };
 
-// Packs and uploads a few MiB at a time; the tensor may be a mapped file. `most_part_bytes` lowers the device's limit,
+// Packs and uploads a few MiB at a time; the tensor may be a mapped file. `max_part_bytes` lowers the device's limit,
 // for tests (0: the device's own). Parts of [experts, rows, cols] hold whole experts.
-Weight upload_weight(Device& device, const Tensor& tensor, uint64_t most_part_bytes = 0);
+Weight upload_weight(Device& device, const Tensor& tensor, uint64_t max_part_bytes = 0);
 
 // The measures of a weight that lies nowhere yet.
 Weight describe_weight(const Tensor& tensor);
-// Room for `count` experts of [experts, rows, cols], and one expert put into a place of it.
-Weight make_expert_slots(Device& device, const Tensor& tensor, int64_t count);
-void upload_expert(Device& device, const Tensor& tensor, int64_t expert, const Weight& slots, int64_t slot);
+// Room for `count` experts of [experts, rows, cols], a page each, and one expert put into a page of it.
+Weight make_expert_pages(Device& device, const Tensor& tensor, int64_t count);
+void upload_expert(Device& device, const Tensor& tensor, int64_t expert, const Weight& pages, int64_t page);
 
 // Matrices of one width in one buffer, row after row, so that one dispatch can go through all of them: `all` is the
 // whole, `each` are views of its parts.

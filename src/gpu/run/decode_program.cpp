@@ -36,8 +36,8 @@ bool DecodeProgram::possible(const GpuContext& context) {
     const FusedGroup& group = context.groups[g];
     if (group.fusion == Fusion::kProjectNorm) {
       const std::vector<WeightRun>& runs = context.weights.group(g).runs;
-      const bool apart = group.glu >= 0 && (runs.size() != 1 || runs[0].weight.second);  // gate and up must be one
-      if (apart || (group.matmuls.size() > 1 && !is_qkv(group) && group.glu < 0)) return false;
+      const bool separate = group.glu >= 0 && (runs.size() != 1 || runs[0].weight.second);  // gate and up must be one
+      if (separate || (group.matmuls.size() > 1 && !is_qkv(group) && group.glu < 0)) return false;
       for (const WeightRun& run : runs) {
         if (!can_project(capabilities, shape_of(run.weight))) return false;
       }
@@ -103,7 +103,7 @@ DecodeProgram::DecodeProgram(GpuContext& context, const Sampling& sampling, cons
     list_ = device.create_buffer("sample list", sample_list_bytes(vocab));
   }
   for (size_t g = 0; g < groups_.size(); ++g) record_group(g);
-  look_beside();
+  record_recomputed();
   taps_.record(recording_);
   choose(value(c_.plan.steps.back().output));
 }
@@ -167,17 +167,19 @@ void DecodeProgram::project_norm(size_t index) {
   } else {
     input.x = value(norm.inputs[0]);
   }
-  Finish finish;
-  finish.bias = weights.bias ? BoundBuffer(weights.bias) : BoundBuffer();
-  if (group.glu >= 0) finish.activation = std::get<Glu>(c_.step(group.glu).op).activation;
-  if (group.softcap >= 0) finish.softcap = std::get<SoftCap>(c_.step(group.softcap).op).cap;
-  finish.int8 = leaves_int8(index);
-  finish.best = index + 1 == groups_.size() && only_best();
-  const Buffer& y = finish.best ? pairs_ : is_qkv(group) ? qkv(norm.layer) : value(c_.step(group.steps.back()).output);
+  Epilogue epilogue;
+  epilogue.bias = weights.bias ? BoundBuffer(weights.bias) : BoundBuffer();
+  if (group.glu >= 0) epilogue.activation = std::get<Glu>(c_.step(group.glu).op).activation;
+  if (group.softcap >= 0) epilogue.softcap = std::get<SoftCap>(c_.step(group.softcap).op).cap;
+  epilogue.int8 = leaves_int8(index);
+  epilogue.best = index + 1 == groups_.size() && only_best();
+  const Buffer& y = epilogue.best   ? pairs_
+                    : is_qkv(group) ? qkv(norm.layer)
+                                    : value(c_.step(group.steps.back()).output);
   for (const WeightRun& run : weights.runs) {
-    finish.first_row = run.first_row;
-    record_project_norm(recording_, name(group), run.weight, input, finish, y);
-    if (finish.best) finish.first_pair += best_pairs(c_.device.capabilities(), run.weight);
+    epilogue.first_row = run.first_row;
+    record_project_norm(recording_, name(group), run.weight, input, epilogue, y);
+    if (epilogue.best) epilogue.first_pair += best_pairs(c_.device.capabilities(), run.weight);
     input.keep = false;  // one dispatch stores the residual; the others must not be bound to it, or they would wait
     input.r = spare_;
   }
@@ -213,10 +215,10 @@ void DecodeProgram::attention(const FusedGroup& group) {
 void DecodeProgram::merge(const FusedGroup& group) {
   const Step& step = c_.step(group.steps[0]);
   const size_t layer = static_cast<size_t>(step.layer);
-  Finish finish;
-  if (step.weights.size() > 1) finish.bias = c_.weights.vector(step.weights[1].slot);
+  Epilogue epilogue;
+  if (step.weights.size() > 1) epilogue.bias = c_.weights.vector(step.weights[1].slot);
   record_project_merge(recording_, step.name, c_.weights.matrix(step.weights[0].slot),
-                       {c_.caches[layer].shape, c_.state, partials(step.layer), splits_[layer]}, finish,
+                       {c_.caches[layer].shape, c_.state, partials(step.layer), splits_[layer]}, epilogue,
                        value(step.output));
 }
 
@@ -256,23 +258,23 @@ void DecodeProgram::single(const Step& step, bool stored) {
     record_expert_step(recording_, c_, *expert_memory_, step, 1, value(step.inputs[0]), value(step.inputs[1]), out());
   } else if (std::holds_alternative<MatMul>(step.op)) {
     const Weight& weight = c_.weights.matrix(step.weights[0].slot);
-    Finish finish;
-    if (step.weights.size() > 1) finish.bias = c_.weights.vector(step.weights[1].slot);
+    Epilogue epilogue;
+    if (step.weights.size() > 1) epilogue.bias = c_.weights.vector(step.weights[1].slot);
     if (stored) {
-      record_project_stored(recording_, step.name, weight, value(step.inputs[0]), finish, out());
+      record_project_stored(recording_, step.name, weight, value(step.inputs[0]), epilogue, out());
     } else if (can_project(c_.device.capabilities(), shape_of(weight))) {
-      record_project(recording_, step.name, weight, value(step.inputs[0]), finish, out());
+      record_project(recording_, step.name, weight, value(step.inputs[0]), epilogue, out());
     } else {
       const Variant variant = choose_matvec(c_.device.capabilities(), shape_of(weight));
-      record_matvec(recording_, step.name, variant, weight, value(step.inputs[0]), finish.bias, out());
+      record_matvec(recording_, step.name, variant, weight, value(step.inputs[0]), epilogue.bias, out());
     }
   }
 }
 
 // What taps ask for and no dispatch stores: the attention, put together; projections before their activation; and what
 // experts make.
-void DecodeProgram::look_beside() {
-  for (const int s : taps_.alone()) single(c_.step(s), false);
+void DecodeProgram::record_recomputed() {
+  for (const int s : taps_.recomputed_steps()) single(c_.step(s), false);
   for (size_t layer = 0; layer < c_.caches.size(); ++layer) {
     const auto number = static_cast<int>(layer);
     if (const Buffer* out = taps_.attention(number)) {
@@ -281,18 +283,18 @@ void DecodeProgram::look_beside() {
     }
   }
   for (size_t g = 0; g < groups_.size(); ++g) {
-    const Buffer* out = taps_.beside(static_cast<int>(g));
+    const Buffer* out = taps_.recomputed(static_cast<int>(g));
     if (!out) continue;
     const GroupWeights& weights = c_.weights.group(g);
     const Step& norm = c_.step(groups_[g].norm);
     ResidualNorm input{.x = value(norm.inputs[0]), .branch = {}, .norms = weights.norms, .r = spare_, .keep = false};
     input.eps = std::get<Norm>(norm.op).eps;
     input.offset = std::get<Norm>(norm.op).offset;
-    Finish finish;
-    finish.bias = weights.bias ? BoundBuffer(weights.bias) : BoundBuffer();
+    Epilogue epilogue;
+    epilogue.bias = weights.bias ? BoundBuffer(weights.bias) : BoundBuffer();
     for (const WeightRun& run : weights.runs) {
-      finish.first_row = run.first_row;
-      record_project_norm(recording_, "tap", run.weight, input, finish, *out);
+      epilogue.first_row = run.first_row;
+      record_project_norm(recording_, "tap", run.weight, input, epilogue, *out);
     }
   }
 }

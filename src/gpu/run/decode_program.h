@@ -1,5 +1,5 @@
-// One token from its id to the choice of the next, in as few dispatches as the fusions allow (five or six a layer). The
-// recording is made once and replayed for every token: what changes lies in DecodeState.
+// One token from its id to the choice of the next, in as few dispatches as the fusions allow (five or six per layer).
+// The recording is made once and replayed for every token: what changes lies in DecodeState.
 #pragma once
 
 #include "gpu/ops/project.h"
@@ -19,7 +19,7 @@ class DecodeProgram {
   static bool possible(const GpuContext& context);
 
   // What tapped steps (null: none) make is kept for each token. The token takes the same fused way; what a fusion does
-  // not store is computed once more beside it, from what the fusion read.
+  // not store is recomputed from what the fusion read.
   DecodeProgram(GpuContext& context, const Sampling& sampling, const TapSteps* tapped = nullptr);
 
   // The text that a repetition penalty looks at, up to the token that runs next; tokens chosen from there on are added
@@ -39,7 +39,7 @@ class DecodeProgram {
   void experts_up(const FusedGroup& group);
   void experts_down(const FusedGroup& group);
   void single(const Step& step, bool stored);
-  void look_beside();
+  void record_recomputed();
   bool only_best() const;  // is the likeliest token all that anybody wants of the logits?
   void choose(const BoundBuffer& logits);
   bool leaves_int8(size_t index) const;  // the group's result, for the projection that follows and nobody else
@@ -59,7 +59,7 @@ class DecodeProgram {
   uint32_t pair_count_ = 0;
   std::map<int, Buffer> own_partials_;           // of layers whose attention is tapped
   std::vector<uint32_t> splits_;                 // by layer
-  std::unique_ptr<ExpertMemory> expert_memory_;  // of experts looked into
+  std::unique_ptr<ExpertMemory> expert_memory_;  // of experts that are recomputed for taps
 };
 
 }  // namespace doppler::gpu

@@ -19,7 +19,7 @@ struct ExpertGroup {
   std::vector<const Step*> products;
   int64_t experts = 0, k = 0;
   uint64_t bytes = 0;  // of one expert, all its matrices
-  int64_t slots = 0;
+  int64_t pages = 0;   // that hold one expert each
 };
 
 std::vector<ExpertGroup> groups_of(const GpuContext& context) {
@@ -52,28 +52,28 @@ uint64_t program_bytes(const GpuContext& context, int logit_rows) {
 }
 
 // As many for every layer as there is room for, and one more for the first of them. At least k.
-void share_slots(std::vector<ExpertGroup>& groups, uint64_t room) {
+void divide_pages(std::vector<ExpertGroup>& groups, uint64_t room) {
   for (ExpertGroup& group : groups) {
-    group.slots = group.k;
+    group.pages = group.k;
     room -= static_cast<uint64_t>(group.k) * group.bytes;
   }
   for (bool more = true; more;) {
     more = false;
     for (ExpertGroup& group : groups) {
-      if (group.slots == group.experts || group.bytes > room) continue;
-      ++group.slots;
+      if (group.pages == group.experts || group.bytes > room) continue;
+      ++group.pages;
       room -= group.bytes;
       more = true;
     }
   }
 }
 
-// The places for one matrix's experts.
-struct Places {
+// The pages of one matrix's experts.
+struct PageTable {
   Tensor tensor;                   // where they come from
-  std::vector<int64_t> slot_of;    // by expert; -1: none
-  std::vector<int64_t> expert_of;  // by slot; -1: none
-  std::vector<uint64_t> used;      // by slot: when last
+  std::vector<int64_t> page_of;    // by expert; -1: none
+  std::vector<int64_t> expert_of;  // by page; -1: none
+  std::vector<uint64_t> used;      // by page: when last
 };
 
 class Pager : public ExpertPager {
@@ -83,10 +83,10 @@ class Pager : public ExpertPager {
       for (const Step* product : group.products) {
         const std::string& slot = product->weights[0].slot;
         const Tensor& tensor = weights.at(slot);
-        const auto slots = static_cast<size_t>(group.slots);
-        c_.weights.set_matrix(slot, make_expert_slots(c_.device, tensor, group.slots));
-        places_[slot] = {tensor, std::vector<int64_t>(static_cast<size_t>(group.experts), -1),
-                         std::vector<int64_t>(slots, -1), std::vector<uint64_t>(slots, 0)};
+        const auto pages = static_cast<size_t>(group.pages);
+        c_.weights.set_matrix(slot, make_expert_pages(c_.device, tensor, group.pages));
+        tables_[slot] = {tensor, std::vector<int64_t>(static_cast<size_t>(group.experts), -1),
+                         std::vector<int64_t>(pages, -1), std::vector<uint64_t>(pages, 0)};
       }
     }
     c_.paged = true;
@@ -134,22 +134,22 @@ class Pager : public ExpertPager {
 
   void run_product(StepProgram& program, StepPart& part) {
     const std::string& slot = part.experts->weights[0].slot;
-    Places& places = places_.at(slot);
-    // Those that are there come first, so that nobody's place is taken who is still wanted.
+    PageTable& table = tables_.at(slot);
+    // Those that are there come first, so that no page is evicted that is still wanted.
     std::vector<uint32_t> order;
     for (const auto& [expert, entries] : chosen_) order.push_back(expert);
-    std::stable_partition(order.begin(), order.end(), [&](uint32_t e) { return places.slot_of[e] >= 0; });
+    std::stable_partition(order.begin(), order.end(), [&](uint32_t e) { return table.page_of[e] >= 0; });
     const ExpertMatmulShape shape = expert_shape(c_, *part.experts, program.tokens());
-    for (size_t first = 0; first < order.size(); first += places.used.size()) {
-      const size_t count = std::min(places.used.size(), order.size() - first);
+    for (size_t first = 0; first < order.size(); first += table.used.size()) {
+      const size_t count = std::min(table.used.size(), order.size() - first);
       std::vector<uint32_t> entries, tiles;
       for (const uint32_t expert : std::span(order).subspan(first, count)) {
-        const auto place = static_cast<uint32_t>(place_of(places, c_.weights.matrix(slot), expert));
+        const auto page = static_cast<uint32_t>(load_page(table, c_.weights.matrix(slot), expert));
         const std::vector<uint32_t>& own = chosen_.at(expert);
         for (size_t done = 0; done < own.size(); done += part.tile_tokens) {
           const size_t now = std::min<size_t>(part.tile_tokens, own.size() - done);
           tiles.insert(tiles.end(),
-                       {expert, static_cast<uint32_t>(entries.size() + done), static_cast<uint32_t>(now), place});
+                       {expert, static_cast<uint32_t>(entries.size() + done), static_cast<uint32_t>(now), page});
         }
         entries.insert(entries.end(), own.begin(), own.end());
       }
@@ -161,29 +161,29 @@ class Pager : public ExpertPager {
   }
 
   // Where the expert's rows are, fetched if they must be. Writes come after what was submitted before.
-  int64_t place_of(Places& places, const Weight& weight, uint32_t expert) {
-    int64_t& slot = places.slot_of[expert];
-    if (slot >= 0) {
+  int64_t load_page(PageTable& table, const Weight& weight, uint32_t expert) {
+    int64_t& page = table.page_of[expert];
+    if (page >= 0) {
       ++hits_;
     } else {
       ++misses_;
-      slot = std::min_element(places.used.begin(), places.used.end()) - places.used.begin();
-      int64_t& holder = places.expert_of[static_cast<size_t>(slot)];
-      if (holder >= 0) places.slot_of[static_cast<size_t>(holder)] = -1;
+      page = std::min_element(table.used.begin(), table.used.end()) - table.used.begin();
+      int64_t& holder = table.expert_of[static_cast<size_t>(page)];
+      if (holder >= 0) table.page_of[static_cast<size_t>(holder)] = -1;
       holder = expert;
-      upload_expert(c_.device, places.tensor, expert, weight, slot);
+      upload_expert(c_.device, table.tensor, expert, weight, page);
     }
-    places.used[static_cast<size_t>(slot)] = ++clock_;
-    return slot;
+    table.used[static_cast<size_t>(page)] = ++clock_;
+    return page;
   }
 
   GpuContext& c_;
-  std::map<std::string, Places> places_;  // by the matrix's slot in the plan
+  std::map<std::string, PageTable> tables_;  // by the matrix's slot in the plan
   std::map<uint32_t, std::vector<uint32_t>> chosen_;
   uint64_t clock_ = 0, hits_ = 0, misses_ = 0;
 };
 
-// What is taken whatever the places, with the fewest experts, and with all of them.
+// What is taken whatever the pages, with the fewest experts, and with all of them.
 struct Needs {
   uint64_t others, least, all;
 };
@@ -251,15 +251,15 @@ std::unique_ptr<ExpertPager> place_experts(GpuContext& context, const Weights& w
     each([&](const Tensor& tensor) { return upload_weight(context.device, tensor); });
     return nullptr;
   }
-  share_slots(groups, budget.bytes - needs.others);
+  divide_pages(groups, budget.bytes - needs.others);
   auto pager = std::make_unique<Pager>(context, weights, groups);
   if (tracing(Trace::kLoader)) {
     const auto [fewest, most] = std::minmax_element(
-        groups.begin(), groups.end(), [](const ExpertGroup& a, const ExpertGroup& b) { return a.slots < b.slots; });
+        groups.begin(), groups.end(), [](const ExpertGroup& a, const ExpertGroup& b) { return a.pages < b.pages; });
     trace(Trace::kLoader,
           fmt::format(
               "experts are paged: places for {} to {} of {} a layer; {:.1f} MiB on the GPU, all would be {:.1f}",
-              fewest->slots, most->slots, groups[0].experts, mib(context.device.allocated_bytes()), mib(needs.all)));
+              fewest->pages, most->pages, groups[0].experts, mib(context.device.allocated_bytes()), mib(needs.all)));
   }
   return pager;
 }

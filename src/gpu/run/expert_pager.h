@@ -1,4 +1,4 @@
-// Experts of a model that is larger than the memory it may take. Every layer has places for some of its experts, the
+// Experts of a model that is larger than the memory it may take. Every layer has pages for some of its experts, the
 // same for all their matrices; those a block of tokens chose are fetched from the mapped weights when they are not
 // there, in place of those that were not used for longest. So the router's choice is read back in every layer.
 #pragma once
@@ -12,7 +12,7 @@ namespace doppler::gpu {
 class ExpertPager {
  public:
   virtual ~ExpertPager() = default;
-  // Runs all parts of a program. More experts than places are taken in rounds, each of which computes the rows of its
+  // Runs all parts of a program. More experts than pages are taken in rounds, each of which computes the rows of its
   // own: every result is what it is without paging.
   virtual void run(StepProgram& program) = 0;
   // Matrices that a part of a block wanted, and that were there or were not.

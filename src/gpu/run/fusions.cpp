@@ -137,9 +137,9 @@ class Matcher {
   FusedGroup last_;  // the group before at_
 };
 
-class Looker {
+class TapPlanner {
  public:
-  Looker(const Plan& plan, const std::vector<FusedGroup>& groups)
+  TapPlanner(const Plan& plan, const std::vector<FusedGroup>& groups)
       : plan_(plan), groups_(groups), group_of_(plan.steps.size()), maker_(plan.values.size(), -1) {
     for (size_t g = 0; g < groups.size(); ++g) {
       for (const int s : groups[g].steps) group_of_[static_cast<size_t>(s)] = static_cast<int>(g);
@@ -149,44 +149,44 @@ class Looker {
     }
   }
 
-  Sight see(int s) const {
+  TapSource source_of(int s) const {
     const Step& step = plan_.steps[static_cast<size_t>(s)];
     const int number = group_of_[static_cast<size_t>(s)];
     const FusedGroup& group = groups_[static_cast<size_t>(number)];
     const bool projects = group.fusion == Fusion::kProjectNorm;
-    Sight sight{s, Sight::Source::kValue, step.output};
-    if (projects && (s == group.norm || s == group.branch_norm)) return on_top(s, &Sight::norm);
+    TapSource source{s, TapSource::Kind::kValue, step.output};
+    if (projects && (s == group.norm || s == group.branch_norm)) return derived(s, &TapSource::norm);
     if (projects && std::count(group.matmuls.begin(), group.matmuls.end(), s) > 0) {
       const bool hidden = group.glu >= 0 || group.softcap >= 0;
-      if (!hidden && group.matmuls.size() == 1) return sight;
-      sight.source = hidden ? Sight::Source::kBeside : Sight::Source::kQkv;
-      sight.of = hidden ? number : step.layer;
+      if (!hidden && group.matmuls.size() == 1) return source;
+      source.kind = hidden ? TapSource::Kind::kRecomputed : TapSource::Kind::kQkv;
+      source.of = hidden ? number : step.layer;
       for (const int before : group.matmuls) {
-        if (before < s) sight.from += width_of(before);
+        if (before < s) source.from += width_of(before);
       }
     } else if (group.fusion == Fusion::kAttention) {
-      if (std::holds_alternative<Norm>(step.op)) return on_top(s, &Sight::norm);
-      if (std::holds_alternative<Rope>(step.op)) return on_top(s, &Sight::rope);
-      sight.source = Sight::Source::kSplits;
-      sight.of = step.layer;
+      if (std::holds_alternative<Norm>(step.op)) return derived(s, &TapSource::norm);
+      if (std::holds_alternative<Rope>(step.op)) return derived(s, &TapSource::rope);
+      source.kind = TapSource::Kind::kSplits;
+      source.of = step.layer;
     }
-    return sight;
+    return source;
   }
 
   // What experts make on the way is not stored as f32, or not at all.
-  bool between_experts(int s) const {
+  bool hidden_in_experts(int s) const {
     const FusedGroup& group = groups_[static_cast<size_t>(group_of_[static_cast<size_t>(s)])];
     if (group.fusion == Fusion::kExpertsUp) return s != group.steps.front();
     return group.fusion == Fusion::kExpertsDown && s != group.steps.back();
   }
 
   // The step and those before it whose results have to be made for it.
-  void run_alone(int s, std::set<int>& alone) const {
+  void add_recomputed(int s, std::set<int>& steps) const {
     const auto& op = plan_.steps[static_cast<size_t>(s)].op;
-    if (!between_experts(s) && !std::holds_alternative<Norm>(op)) return;
-    alone.insert(s);
+    if (!hidden_in_experts(s) && !std::holds_alternative<Norm>(op)) return;
+    steps.insert(s);
     for (const int input : plan_.steps[static_cast<size_t>(s)].inputs) {
-      if (const int maker = maker_[static_cast<size_t>(input)]; maker >= 0) run_alone(maker, alone);
+      if (const int maker = maker_[static_cast<size_t>(input)]; maker >= 0) add_recomputed(maker, steps);
     }
   }
 
@@ -194,12 +194,12 @@ class Looker {
   int width_of(int s) const {
     return plan_.values[static_cast<size_t>(plan_.steps[static_cast<size_t>(s)].output)].width;
   }
-  Sight on_top(int s, int Sight::*what) const {
+  TapSource derived(int s, int TapSource::*what) const {
     const int input = maker_[static_cast<size_t>(plan_.steps[static_cast<size_t>(s)].inputs[0])];
-    Sight sight = see(input);
-    sight.step = s;
-    sight.*what = s;
-    return sight;
+    TapSource source = source_of(input);
+    source.step = s;
+    source.*what = s;
+    return source;
   }
 
   const Plan& plan_;
@@ -211,18 +211,18 @@ class Looker {
 
 std::vector<FusedGroup> fuse_for_decode(const Plan& plan) { return Matcher(plan).run(); }
 
-Sights look_into(const Plan& plan, const std::vector<FusedGroup>& groups,
-                 const std::function<bool(const Step&)>& wanted) {
-  const Looker looker(plan, groups);
-  Sights sights;
-  std::set<int> alone;
+TapPlan plan_taps(const Plan& plan, const std::vector<FusedGroup>& groups,
+                  const std::function<bool(const Step&)>& wanted) {
+  const TapPlanner planner(plan, groups);
+  TapPlan tap_plan;
+  std::set<int> recomputed;
   for (int s = 0; s < static_cast<int>(plan.steps.size()); ++s) {
     if (!wanted(plan.steps[static_cast<size_t>(s)])) continue;
-    sights.all.push_back(looker.see(s));
-    if (looker.between_experts(s)) looker.run_alone(s, alone);
+    tap_plan.sources.push_back(planner.source_of(s));
+    if (planner.hidden_in_experts(s)) planner.add_recomputed(s, recomputed);
   }
-  sights.alone.assign(alone.begin(), alone.end());
-  return sights;
+  tap_plan.recomputed.assign(recomputed.begin(), recomputed.end());
+  return tap_plan;
 }
 
 StepGroups steps_of(const std::vector<FusedGroup>& groups) {

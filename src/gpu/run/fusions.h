@@ -30,25 +30,25 @@ struct FusedGroup {
 std::vector<FusedGroup> fuse_for_decode(const Plan& plan);
 StepGroups steps_of(const std::vector<FusedGroup>& groups);
 
-// Where the output of a step can be seen without taking the fusions apart.
-struct Sight {
-  enum class Source : uint8_t {
-    kValue,   // a dispatch stores it (or what it is the norm of) as a value
-    kQkv,     // side by side with others in the joint output of a layer's q, k and v
-    kSplits,  // the splits of a layer's attention, put together beside the run
-    kBeside,  // the matrices of a group multiplied once more beside the run, without what follows them there
+// Where a tap finds the output of a step while the fusions stay as they are.
+struct TapSource {
+  enum class Kind : uint8_t {
+    kValue,       // a dispatch stores it (or what it is the norm of) as a value
+    kQkv,         // side by side with others in the joint output of a layer's q, k and v
+    kSplits,      // the splits of a layer's attention, merged for the tap
+    kRecomputed,  // the matrices of a group multiplied once more, without the epilogue they have there
   };
   int step = -1;  // index into Plan::steps
-  Source source = Source::kValue;
+  Kind kind = Kind::kValue;
   int of = -1;               // a value, a layer (kQkv, kSplits) or a group
   int from = 0;              // f32 of the source before it
   int norm = -1, rope = -1;  // steps to be applied to what is there; -1: none
 };
-struct Sights {
-  std::vector<Sight> all;  // of the wanted steps, in order
-  std::vector<int> alone;  // steps to be run by themselves beside the run, in order, for values that sights are of
+struct TapPlan {
+  std::vector<TapSource> sources;  // of the wanted steps, in order
+  std::vector<int> recomputed;  // steps to be run once more by themselves, in order, for values that no fusion stores
 };
-Sights look_into(const Plan& plan, const std::vector<FusedGroup>& groups,
-                 const std::function<bool(const Step&)>& wanted);
+TapPlan plan_taps(const Plan& plan, const std::vector<FusedGroup>& groups,
+                  const std::function<bool(const Step&)>& wanted);
 
 }  // namespace doppler::gpu

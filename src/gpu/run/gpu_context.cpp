@@ -65,7 +65,7 @@ GpuWeights::GpuWeights(Device& device, const ModelConfig& config, const Plan& pl
     for (size_t w = 0; w < step.weights.size(); ++w) {
       const std::string& slot = step.weights[w].slot;
       if (is_matrix(step, w)) {
-        coarse_ = coarse_ || takes_int8(weights.at(slot).dtype);
+        uses_int8_ = uses_int8_ || takes_int8(weights.at(slot).dtype);
         if (matrices_.count(slot)) continue;
         const bool later = experts_later && std::holds_alternative<ExpertMatMul>(step.op);
         matrices_[slot] = later ? describe_weight(weights.at(slot)) : upload_weight(device, weights.at(slot));
@@ -154,7 +154,7 @@ GpuContext::GpuContext(Device& device_, const ModelConfig& config_, const Plan& 
     if (!op) continue;
     // Behind a window there is room for a block, or for the tokens of a decode that may be taken back, one begun ahead
     // among them.
-    LayerCache cache{shape_of(*op, context, std::max(block, kMostDecodeBatch + 1)), {}};
+    LayerCache cache{shape_of(*op, context, std::max(block, kMaxDecodeBatch + 1)), {}};
     check_attention_shape(cache.shape, s.name);
     cache.buffer = device.create_buffer(s.name + " cache", kv_bytes(cache.shape));
     caches.push_back(std::move(cache));

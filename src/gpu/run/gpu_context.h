@@ -40,7 +40,7 @@ class GpuWeights {
   const Buffer& vector(const std::string& slot) const { return vectors_.at(slot); }
   const GroupWeights& group(size_t index) const { return groups_.at(index); }
   // Is some product's x rounded to int8? Then experts need not be more exact in a prefill.
-  bool coarse() const { return coarse_; }
+  bool uses_int8() const { return uses_int8_; }
   const Buffer& head_weights(int layer) const { return heads_[static_cast<size_t>(layer)]; }
 
  private:
@@ -49,15 +49,15 @@ class GpuWeights {
   std::map<std::string, Weight> matrices_;
   std::map<std::string, Buffer> vectors_;
   std::map<size_t, GroupWeights> groups_;
-  bool coarse_ = false;
-  std::vector<Buffer> heads_;  // by layer, see attention_shape.h
+  bool uses_int8_ = false;
+  std::vector<Buffer> heads_;  // by layer, see attention.h
 };
 
 // The shape of a plan's attention step, with a cache for `context` tokens run in blocks of at most `block`.
 AttentionShape shape_of(const Attention& op, int context, int block);
 
 // Tokens that one submit may decode at most.
-inline constexpr int kMostDecodeBatch = 64;
+inline constexpr int kMaxDecodeBatch = 64;
 
 struct LayerCache {
   AttentionShape shape;

@@ -19,7 +19,7 @@ constexpr uint64_t kAllLogitsBytes = 64ull << 20;  // logits of every token of a
 constexpr int kProfiledTokens = 16;
 constexpr int kTokensASubmit = 4;      // at most: longer ones take so long to encode that the GPU may run dry
 constexpr int kBatchWorthGoingOn = 4;  // a slower device would lose more by a token that nobody wants than it gains
-constexpr size_t kMostPrograms = 8;    // recordings of block sizes kept
+constexpr size_t kMaxPrograms = 8;     // recordings of block sizes kept
 
 // "matvec reduce=subgroup threads=256", by step.
 void add_kernels(const Recording& recording, std::map<std::string, std::string>& kernels) {
@@ -38,7 +38,7 @@ class GpuExecutor : public Executor {
   GpuExecutor(const ModelConfig& config, const Plan& plan, const Weights& weights, const ExecutorOptions& options)
       : device_({.adapter = options.device, .unchecked = !options.checked}),
         block_(std::max(1, std::min(options.block > 0 ? options.block : kBlock, options.context))),
-        budget_{options.gpu_memory, static_cast<int>(most_rows_of_logits(config)), 0},
+        budget_{options.gpu_memory, static_cast<int>(max_rows_of_logits(config)), 0},
         c_(check_budget(device_, config, plan, weights, options.context, block_, budget_), config, plan, weights,
            options.context, block_, budget_.bytes > 0),
         memory_(std::make_shared<ActivationBuffers>(c_, share_buffers(c_.plan, single_steps(c_.plan)), block_)),
@@ -71,7 +71,7 @@ class GpuExecutor : public Executor {
 
   std::span<const float> forward(std::span<const int32_t> tokens, Logits want) override {
     check_tokens(c_.config, tokens, position_, c_.context);
-    const size_t most = want == Logits::kAll ? most_rows_of_logits(c_.config) : static_cast<size_t>(block_);
+    const size_t most = want == Logits::kAll ? max_rows_of_logits(c_.config) : static_cast<size_t>(block_);
     logits_.clear();
     while (!tokens.empty()) {
       const std::span<const int32_t> block = tokens.first(std::min(most, tokens.size()));
@@ -83,7 +83,7 @@ class GpuExecutor : public Executor {
   }
 
   std::vector<int32_t> decode(int32_t token, int count, const Sampling& sampling, uint64_t draw, bool more) override {
-    count = std::min({count, kMostDecodeBatch, c_.context - position_});
+    count = std::min({count, kMaxDecodeBatch, c_.context - position_});
     if (count < 1 || !DecodeProgram::possible(c_)) return {};
     if (tap_ && budget_.bytes > 0) return {};  // what a block's taps take is in the budget
     if (tap_) return decode_tapped(token, count, sampling, draw);
@@ -98,7 +98,7 @@ class GpuExecutor : public Executor {
     produced_ += count;
     // And at the next one while these are read and looked at.
     const bool go_on = more && count >= kBatchWorthGoingOn && position_ < c_.context &&
-                       produced_ + 1 + kMostDecodeBatch <= DecodeProgram::kKeptTokens;
+                       produced_ + 1 + kMaxDecodeBatch <= DecodeProgram::kKeptTokens;
     if (go_on) device_.submit(decode_->recording());
     std::vector<int32_t> chosen(static_cast<size_t>(count));
     device_.end_read(chosen_, std::as_writable_bytes(std::span(chosen)));
@@ -120,7 +120,7 @@ class GpuExecutor : public Executor {
         for (const int s : group.steps) kernels_.try_emplace(c_.step(s).name, text);
       }
     }
-    count = std::min(count, tapped_decode_->taps().most_tokens());
+    count = std::min(count, tapped_decode_->taps().max_tokens());
     begin(*tapped_decode_, token, draw);
     submit_tokens(*tapped_decode_, 0, count);
     const auto chosen = gpu::read<int32_t>(device_, tapped_decode_->out_tokens(), static_cast<size_t>(count));
@@ -187,7 +187,7 @@ class GpuExecutor : public Executor {
     pager_ = place_experts(c_, weights_, budget_);
   }
 
-  size_t most_rows_of_logits(const ModelConfig& config) const {
+  size_t max_rows_of_logits(const ModelConfig& config) const {
     const uint64_t row = static_cast<uint64_t>(config.vocab) * sizeof(float);
     return std::clamp<size_t>(kAllLogitsBytes / row, 1, static_cast<size_t>(block_));
   }
@@ -214,7 +214,7 @@ class GpuExecutor : public Executor {
   }
 
   void ask_for_chosen(int count) {
-    if (!chosen_) chosen_ = device_.create_buffer("chosen tokens, read", kMostDecodeBatch * 4, BufferUse::kReadback);
+    if (!chosen_) chosen_ = device_.create_buffer("chosen tokens, read", kMaxDecodeBatch * 4, BufferUse::kReadback);
     Recording copy(device_, "chosen tokens");
     copy.copy("choose", decode_->out_tokens(), static_cast<uint64_t>(produced_) * 4, chosen_, 0,
               static_cast<uint64_t>(count) * 4);
@@ -245,7 +245,7 @@ class GpuExecutor : public Executor {
     if (!found) {
       if (pager_) programs_.clear();  // there is room for one
       auto fresh = std::make_unique<StepProgram>(c_, memory_, tokens, logit_rows);
-      if (programs_.size() > kMostPrograms) programs_.clear();
+      if (programs_.size() > kMaxPrograms) programs_.clear();
       return *(programs_[{tokens, logit_rows}] = std::move(fresh));
     }
     return *found;

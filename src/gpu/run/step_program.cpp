@@ -37,7 +37,7 @@ ExpertMatmulShape expert_shape(const GpuContext& context, const Step& step, int 
   shape.experts = static_cast<uint32_t>(weight[0]);
   shape.k = static_cast<uint32_t>(op.k);
   shape.per_expert = op.per_expert;
-  shape.exact = !context.weights.coarse();
+  shape.exact = !context.weights.uses_int8();
   return shape;
 }
 
@@ -99,7 +99,7 @@ ActivationBuffers::ActivationBuffers(GpuContext& context, BufferPlan buffer_plan
     const Weight& weight = context.weights.matrix(step.weights[0].slot);
     widest = std::max(widest, static_cast<uint64_t>(weight.cols));
     scratch_bytes =
-        std::max(scratch_bytes, most_matmul_scratch_bytes(device.capabilities(), matmul_shape(weight, tokens), weight));
+        std::max(scratch_bytes, max_matmul_scratch_bytes(device.capabilities(), matmul_shape(weight, tokens), weight));
   }
   if (device.capabilities().int8_dot) {
     const uint64_t n = static_cast<uint64_t>(tokens);
@@ -108,8 +108,8 @@ ActivationBuffers::ActivationBuffers(GpuContext& context, BufferPlan buffer_plan
   }
   if (device.capabilities().f16_matrices) {
     const uint64_t n = static_cast<uint64_t>(tokens);
-    halved.values = device.create_buffer("f16 values", halved_values_bytes(n, widest));
-    halved.scales = device.create_buffer("f16 scales", halved_scales_bytes(n));
+    f16.values = device.create_buffer("f16 values", f16_values_bytes(n, widest));
+    f16.scales = device.create_buffer("f16 scales", f16_scales_bytes(n));
   }
   if (scratch_bytes > 0) scratch = device.create_buffer("matmul scratch", scratch_bytes);
 }
@@ -127,7 +127,7 @@ StepProgram::StepProgram(GpuContext& context, std::shared_ptr<ActivationBuffers>
     if (step.logits_only && logit_rows_ < tokens_) take_last_row(step);
     std::visit([&](const auto& op) { record(op, step); }, step.op);
     if (step.output == quantized_value_) quantized_value_ = -1;
-    if (step.output == halved_value_) halved_value_ = -1;
+    if (step.output == f16_value_) f16_value_ = -1;
     if (tapped && taps(*tapped, step)) tap(step);
   }
 }
@@ -218,15 +218,15 @@ void StepProgram::matmul(const Step& step, int tokens) {
     return record_matvec(recording(), step.name, variant, weight, x, bias, out);
   }
   const MatmulChoice choice = choose_matmul(c_.device.capabilities(), matmul_shape(weight, tokens));
-  MatmulInput input{x, memory_->quantized, static_cast<uint64_t>(tokens), memory_->halved};
+  MatmulInput input{x, memory_->quantized, static_cast<uint64_t>(tokens), memory_->f16};
   const uint64_t cols = static_cast<uint64_t>(weight.cols);
   if (choice.kernel == MatmulKernel::kInt8 && quantized_value_ != step.inputs[0]) {
     record_quantize_activations(recording(), step.name, x, input.tokens, cols, input.quantized);
     quantized_value_ = step.inputs[0];
   }
-  if (choice.kernel == MatmulKernel::kMatrix && halved_value_ != step.inputs[0]) {
-    record_halve_activations(recording(), step.name, x, input.tokens, cols, input.halved);
-    halved_value_ = step.inputs[0];
+  if (choice.kernel == MatmulKernel::kMatrix && f16_value_ != step.inputs[0]) {
+    record_activations_to_f16(recording(), step.name, x, input.tokens, cols, input.f16);
+    f16_value_ = step.inputs[0];
   }
   record_matmul(recording(), step.name, choice, weight, input, bias, {out}, memory_->scratch);
 }

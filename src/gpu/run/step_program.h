@@ -1,5 +1,5 @@
-// A block of tokens, step by step: what prefill runs, and what taps look into. One dispatch a step (a matrix product
-// may take two: its input is made int8 or f16 first where that is faster).
+// A block of tokens, step by step: what prefill runs, and where taps see every step. One dispatch per step (a matrix
+// product may take two: its input is made int8 or f16 first where that is faster).
 #pragma once
 
 #include <list>
@@ -12,10 +12,10 @@
 
 namespace doppler::gpu {
 
-// The steps of experts that stand alone: a block's, or a single token's that is looked into.
+// The steps of experts by themselves: a block's, or those of a single token that are recomputed for taps.
 
 // What the products of experts of up to `tokens` tokens need besides their values: the grouping, and x as int8 where it
-// is so (kept apart from that of other products, which is narrower).
+// is so (in a buffer of its own: that of other products is narrower).
 struct ExpertMemory {
   ExpertMemory(GpuContext& context, int tokens);
 
@@ -45,7 +45,7 @@ struct ActivationBuffers {
   BufferPlan plan;
   std::vector<Buffer> buffers;     // by BufferPlan
   QuantizedActivations quantized;  // the input of a matrix product as int8; empty where the device has no int8 products
-  HalvedActivations halved;        // …as f16; empty where it has no subgroup matrices
+  F16Activations f16;              // …as f16; empty where it has no subgroup matrices
   Buffer scratch;                  // of products that split their columns
   ExpertMemory experts;
 };
@@ -115,7 +115,7 @@ class StepProgram {
   int last_row_of_ = -1;                // the value whose last row was taken
   MappedRoute mapped_;
   int quantized_value_ = -1;    // the value that memory_->quantized holds
-  int halved_value_ = -1;       // …memory_->halved
+  int f16_value_ = -1;          // …memory_->f16
   std::map<int, Buffer> taps_;  // by value
 };
 

@@ -9,10 +9,10 @@ namespace doppler::gpu {
 namespace {
 
 // As in ops/tap.wgsl.
-constexpr uint32_t kThreads = 256, kWords = 9, kNorm = 1, kTurn = 2;
+constexpr uint32_t kThreads = 256, kWords = 9, kNorm = 1, kRotate = 2;
 constexpr size_t kSources = 4;
-constexpr uint32_t kCopied = 1024;               // f32 that a workgroup takes of what is only copied
-constexpr uint64_t kMostRowBytes = 64ull << 20;  // of all tokens of a submit
+constexpr uint32_t kCopied = 1024;              // f32 that a workgroup takes of what is only copied
+constexpr uint64_t kMaxRowBytes = 64ull << 20;  // of all tokens of a submit
 
 uint32_t groups_of(uint32_t width, uint32_t group) { return div_up(width, group); }
 
@@ -22,78 +22,79 @@ Variant choose_tap(const Capabilities&) { return {{}, {{"threads", kThreads}}}; 
 
 DecodeTaps::DecodeTaps(GpuContext& context, const TapSteps* tapped) : c_(context) {
   if (!tapped) return;
-  Sights sights = look_into(c_.plan, c_.groups, [&](const Step& step) { return taps(*tapped, step); });
-  sights_ = std::move(sights.all);
-  alone_ = std::move(sights.alone);
-  if (sights_.empty()) return;
-  for (const int s : alone_) {
-    keep({Sight::Source::kValue, c_.step(s).output});
-    for (const int input : c_.step(s).inputs) keep({Sight::Source::kValue, input});
+  TapPlan tap_plan = plan_taps(c_.plan, c_.groups, [&](const Step& step) { return taps(*tapped, step); });
+  taps_ = std::move(tap_plan.sources);
+  recomputed_ = std::move(tap_plan.recomputed);
+  if (taps_.empty()) return;
+  for (const int s : recomputed_) {
+    keep({TapSource::Kind::kValue, c_.step(s).output});
+    for (const int input : c_.step(s).inputs) keep({TapSource::Kind::kValue, input});
   }
   uint64_t row = 0;
-  for (const Sight& sight : sights_) {
-    keep({sight.source, sight.of});
-    if (sight.source == Sight::Source::kBeside) {  // computed from what its group's norm reads
-      keep({Sight::Source::kValue, c_.step(c_.groups[static_cast<size_t>(sight.of)].norm).inputs[0]});
+  for (const TapSource& source : taps_) {
+    keep({source.kind, source.of});
+    if (source.kind == TapSource::Kind::kRecomputed) {  // computed from what its group's norm reads
+      keep({TapSource::Kind::kValue, c_.step(c_.groups[static_cast<size_t>(source.of)].norm).inputs[0]});
     }
-    row += width(sight) * 4ull;
+    row += width(source) * 4ull;
   }
-  most_tokens_ = static_cast<int>(std::clamp<uint64_t>(kMostRowBytes / row, 1, kMostDecodeBatch));
-  share_looks();
+  max_tokens_ = static_cast<int>(std::clamp<uint64_t>(kMaxRowBytes / row, 1, kMaxDecodeBatch));
+  assign_dispatches();
   write_table();
-  const auto tokens = static_cast<uint64_t>(most_tokens_);
-  for (Look& look : looks_) look.rows = c_.device.create_buffer("taps", tokens * look.stride * 4);
+  const auto tokens = static_cast<uint64_t>(max_tokens_);
+  for (TapDispatch& dispatch : dispatches_)
+    dispatch.rows = c_.device.create_buffer("taps", tokens * dispatch.stride * 4);
   readback_ = c_.device.create_buffer("tapped values", tokens * row, BufferUse::kReadback);
 }
 
 uint64_t DecodeTaps::source_floats(const Key& key) const {
-  const auto& [source, of] = key;
-  switch (source) {
-    case Sight::Source::kValue: return static_cast<uint64_t>(c_.width(of));
-    case Sight::Source::kQkv: return static_cast<uint64_t>(c_.config.q_width() + 2 * c_.config.kv_width());
-    case Sight::Source::kSplits: return static_cast<uint64_t>(c_.config.q_width());
-    case Sight::Source::kBeside: return c_.weights.group(static_cast<size_t>(of)).rows;
+  const auto& [kind, of] = key;
+  switch (kind) {
+    case TapSource::Kind::kValue: return static_cast<uint64_t>(c_.width(of));
+    case TapSource::Kind::kQkv: return static_cast<uint64_t>(c_.config.q_width() + 2 * c_.config.kv_width());
+    case TapSource::Kind::kSplits: return static_cast<uint64_t>(c_.config.q_width());
+    case TapSource::Kind::kRecomputed: return c_.weights.group(static_cast<size_t>(of)).rows;
   }
   return 0;
 }
 
 void DecodeTaps::keep(const Key& key) {
-  Buffer& buffer = sources_[key];
-  if (!buffer) buffer = c_.device.create_buffer("looked at", source_floats(key) * 4);
+  Buffer& buffer = buffers_[key];
+  if (!buffer) buffer = c_.device.create_buffer("tapped", source_floats(key) * 4);
 }
 
-const Buffer* DecodeTaps::find(Sight::Source source, int of) const {
-  const auto found = sources_.find({source, of});
-  return found == sources_.end() ? nullptr : &found->second;
+const Buffer* DecodeTaps::find(TapSource::Kind kind, int of) const {
+  const auto found = buffers_.find({kind, of});
+  return found == buffers_.end() ? nullptr : &found->second;
 }
 
-int DecodeTaps::rope_of(const Sight& sight) const {
-  return sight.rope < 0 ? -1 : static_cast<int>(std::get<Rope>(c_.step(sight.rope).op).rope);
+int DecodeTaps::rope_of(const TapSource& source) const {
+  return source.rope < 0 ? -1 : static_cast<int>(std::get<Rope>(c_.step(source.rope).op).rope);
 }
 
-// Every source goes to one dispatch, with all that is seen of it.
-void DecodeTaps::share_looks() {
+// Every source goes to one dispatch, with all taps of it.
+void DecodeTaps::assign_dispatches() {
   std::vector<Key> order;
   std::map<Key, std::vector<size_t>> seen;
-  for (size_t i = 0; i < sights_.size(); ++i) {
-    std::vector<size_t>& list = seen[{sights_[i].source, sights_[i].of}];
-    if (list.empty()) order.push_back({sights_[i].source, sights_[i].of});
+  for (size_t i = 0; i < taps_.size(); ++i) {
+    std::vector<size_t>& list = seen[{taps_[i].kind, taps_[i].of}];
+    if (list.empty()) order.push_back({taps_[i].kind, taps_[i].of});
     list.push_back(i);
   }
-  places_.resize(sights_.size());
+  places_.resize(taps_.size());
   for (const Key& key : order) {
     int rope = -1;
-    for (const size_t i : seen[key]) rope = std::max(rope, rope_of(sights_[i]));
-    const bool fits = !looks_.empty() && looks_.back().sources.size() < kSources &&
-                      (rope < 0 || looks_.back().rope < 0 || looks_.back().rope == rope);
-    if (!fits) looks_.emplace_back();
-    Look& look = looks_.back();
-    look.sources.push_back(key);
-    look.rope = std::max(look.rope, rope);
+    for (const size_t i : seen[key]) rope = std::max(rope, rope_of(taps_[i]));
+    const bool fits = !dispatches_.empty() && dispatches_.back().sources.size() < kSources &&
+                      (rope < 0 || dispatches_.back().rope < 0 || dispatches_.back().rope == rope);
+    if (!fits) dispatches_.emplace_back();
+    TapDispatch& dispatch = dispatches_.back();
+    dispatch.sources.push_back(key);
+    dispatch.rope = std::max(dispatch.rope, rope);
     for (const size_t i : seen[key]) {
-      places_[i] = {looks_.size() - 1, look.stride};
-      look.stride += width(sights_[i]);
-      look.sights.push_back(i);
+      places_[i] = {dispatches_.size() - 1, dispatch.stride};
+      dispatch.stride += width(taps_[i]);
+      dispatch.taps.push_back(i);
     }
   }
 }
@@ -101,16 +102,16 @@ void DecodeTaps::share_looks() {
 void DecodeTaps::write_table() {
   std::vector<uint32_t> parts, weights;
   std::map<std::string, uint32_t> known;  // where a norm's weights begin among all
-  const auto weights_begin = static_cast<uint32_t>(sights_.size()) * kWords;
-  for (Look& look : looks_) {
-    look.first_part = static_cast<uint32_t>(parts.size()) / kWords;
-    for (const size_t i : look.sights) {
-      const Sight& sight = sights_[i];
-      const auto source = std::find(look.sources.begin(), look.sources.end(), Key{sight.source, sight.of});
+  const auto weights_begin = static_cast<uint32_t>(taps_.size()) * kWords;
+  for (TapDispatch& dispatch : dispatches_) {
+    dispatch.first_part = static_cast<uint32_t>(parts.size()) / kWords;
+    for (const size_t i : dispatch.taps) {
+      const TapSource& source = taps_[i];
+      const auto key = std::find(dispatch.sources.begin(), dispatch.sources.end(), Key{source.kind, source.of});
       uint32_t group = kCopied, at = 0;
       float eps = 0, offset = 0;
-      if (sight.norm >= 0) {
-        const Step& step = c_.step(sight.norm);
+      if (source.norm >= 0) {
+        const Step& step = c_.step(source.norm);
         const auto& norm = std::get<Norm>(step.op);
         group = static_cast<uint32_t>(norm.group);
         eps = norm.eps;
@@ -123,11 +124,11 @@ void DecodeTaps::write_table() {
         }
         at = found->second;
       }
-      if (sight.rope >= 0) group = static_cast<uint32_t>(std::get<Rope>(c_.step(sight.rope).op).head_dim);
-      look.most_groups = std::max(look.most_groups, groups_of(width(sight), group));
-      const uint32_t how = (sight.norm >= 0 ? kNorm : 0) | (sight.rope >= 0 ? kTurn : 0);
-      parts.insert(parts.end(), {static_cast<uint32_t>(source - look.sources.begin()),
-                                 static_cast<uint32_t>(sight.from), places_[i].offset, width(sight), group, how, at,
+      if (source.rope >= 0) group = static_cast<uint32_t>(std::get<Rope>(c_.step(source.rope).op).head_dim);
+      dispatch.max_groups = std::max(dispatch.max_groups, groups_of(width(source), group));
+      const uint32_t how = (source.norm >= 0 ? kNorm : 0) | (source.rope >= 0 ? kRotate : 0);
+      parts.insert(parts.end(), {static_cast<uint32_t>(key - dispatch.sources.begin()),
+                                 static_cast<uint32_t>(source.from), places_[i].offset, width(source), group, how, at,
                                  std::bit_cast<uint32_t>(eps), std::bit_cast<uint32_t>(offset)});
     }
   }
@@ -138,30 +139,32 @@ void DecodeTaps::write_table() {
 
 void DecodeTaps::record(Recording& recording) const {
   const Variant variant = choose_tap(c_.device.capabilities());
-  for (const Look& look : looks_) {
-    const auto source = [&](size_t i) { return sources_.at(look.sources[std::min(i, look.sources.size() - 1)]); };
-    recording.dispatch<wgsl::Tap>("tap", variant, {.first = look.first_part, .stride = look.stride},
+  for (const TapDispatch& dispatch : dispatches_) {
+    const auto source = [&](size_t i) {
+      return buffers_.at(dispatch.sources[std::min(i, dispatch.sources.size() - 1)]);
+    };
+    recording.dispatch<wgsl::Tap>("tap", variant, {.first = dispatch.first_part, .stride = dispatch.stride},
                                   {.state = c_.state,
                                    .table = table_,
-                                   .rope = c_.ropes[static_cast<size_t>(std::max(look.rope, 0))],
+                                   .rope = c_.ropes[static_cast<size_t>(std::max(dispatch.rope, 0))],
                                    .a = source(0),
                                    .b = source(1),
                                    .c = source(2),
                                    .d = source(3),
-                                   .taps = look.rows},
-                                  {look.most_groups, static_cast<uint32_t>(look.sights.size()), 1});
+                                   .taps = dispatch.rows},
+                                  {dispatch.max_groups, static_cast<uint32_t>(dispatch.taps.size()), 1});
   }
 }
 
 void DecodeTaps::hand_over(int count, int position, const Tap& tap) const {
-  if (sights_.empty()) return;
+  if (taps_.empty()) return;
   Recording copies(c_.device, "taps");
   std::vector<size_t> first;  // f32 of the readback where the rows of each dispatch begin
   size_t end = 0;
-  for (const Look& look : looks_) {
+  for (const TapDispatch& dispatch : dispatches_) {
     first.push_back(end);
-    const size_t size = static_cast<size_t>(count) * look.stride;
-    copies.copy("taps", look.rows, 0, readback_, end * 4, size * 4);
+    const size_t size = static_cast<size_t>(count) * dispatch.stride;
+    copies.copy("taps", dispatch.rows, 0, readback_, end * 4, size * 4);
     end += size;
   }
   c_.device.submit(copies);
@@ -169,10 +172,10 @@ void DecodeTaps::hand_over(int count, int position, const Tap& tap) const {
   c_.device.end_read(readback_, end * 4, [&](std::span<const std::byte> bytes) {
     const std::span values(reinterpret_cast<const float*>(bytes.data()), end);
     for (int token = 0; token < count; ++token) {
-      for (size_t i = 0; i < sights_.size(); ++i) {
-        const auto& [look, offset] = places_[i];
-        const size_t at = first[look] + static_cast<size_t>(token) * looks_[look].stride + offset;
-        tap(c_.step(sights_[i].step), values.subspan(at, width(sights_[i])), 1, position + token);
+      for (size_t i = 0; i < taps_.size(); ++i) {
+        const auto& [dispatch, offset] = places_[i];
+        const size_t at = first[dispatch] + static_cast<size_t>(token) * dispatches_[dispatch].stride + offset;
+        tap(c_.step(taps_[i].step), values.subspan(at, width(taps_[i])), 1, position + token);
       }
     }
   });

@@ -299,9 +299,9 @@ void check_features(DeviceState& state) {
   if (c.timestamps) {
     if (WGPUQuerySet set = api.DeviceCreateQuerySet(state.device, &queries)) api.QuerySetRelease(set);
   }
-  scope.finish(state.info.name,
-               "this WebGPU library is not the build that Doppler was compiled for (tools/fetch_dawn.sh fetches that; "
-               "DAWN_SDK in cmake/gpu.cmake names another): it does not have the features that it lists. ");
+  scope.pop(state.info.name,
+            "this WebGPU library is not the build that Doppler was compiled for (tools/fetch_dawn.sh fetches that; "
+            "DAWN_SDK in cmake/gpu.cmake names another): it does not have the features that it lists. ");
 }
 
 }  // namespace

@@ -74,12 +74,12 @@ WGPUInstance dawn_instance();
 inline WGPUStringView view(std::string_view text) { return {text.data(), text.size()}; }
 std::string text_of(WGPUStringView view);
 
-// Collects the errors of the calls between its construction and finish(). Scopes nest.
+// Collects the errors of the calls between its construction and pop(). Scopes nest.
 class ErrorScope {
  public:
   explicit ErrorScope(DeviceState& state);
   // Waits for the verdict; fails with the first error, naming `where`. `what` is put before Dawn's words.
-  void finish(const std::string& where, const std::string& what = "");
+  void pop(const std::string& where, const std::string& what = "");
 
  private:
   DeviceState& state_;

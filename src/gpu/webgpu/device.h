@@ -146,7 +146,7 @@ class Device {
   void submit(Recording& recording, int times = 1);
 
   // Submits once with timestamps around every dispatch (each in a pass of its own, so gaps are larger than in a plain
-  // submit), waits, and returns one entry a dispatch. Fails without the timestamp-query feature.
+  // submit), waits, and returns one entry per dispatch. Fails without the timestamp-query feature.
   std::vector<StepTime> profile(Recording& recording);
 
   // GPU time in nanoseconds from the first to the last dispatch of `times` repetitions in one pass; waits.

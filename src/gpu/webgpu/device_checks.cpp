@@ -43,8 +43,8 @@ void write_throttled(uint64_t offset, std::span<const std::byte> bytes, uint64_t
                      const std::function<void()>& wait,
                      const std::function<void(uint64_t offset, std::span<const std::byte> piece)>& write) {
   while (!bytes.empty()) {
-    const std::span<const std::byte> piece = bytes.first(std::min<size_t>(bytes.size(), kMostQueuedBytes));
-    if (queued + piece.size() > kMostQueuedBytes) wait();
+    const std::span<const std::byte> piece = bytes.first(std::min<size_t>(bytes.size(), kMaxQueuedBytes));
+    if (queued + piece.size() > kMaxQueuedBytes) wait();
     write(offset, piece);
     queued += piece.size();
     offset += piece.size();

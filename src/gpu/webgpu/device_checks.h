@@ -18,9 +18,9 @@ void check_write(const Buffer& buffer, uint64_t offset, size_t bytes);
 void check_read(const Buffer& buffer, uint64_t offset, size_t bytes);
 
 // Bytes of writes that may wait in host memory.
-inline constexpr uint64_t kMostQueuedBytes = 32u << 20;
+inline constexpr uint64_t kMaxQueuedBytes = 32u << 20;
 
-// Writes `bytes` piece by piece and waits whenever more than kMostQueuedBytes would be queued. queued: what was written
+// Writes `bytes` piece by piece and waits whenever more than kMaxQueuedBytes would be queued. queued: what was written
 // since the last wait, which sets it to zero.
 void write_throttled(uint64_t offset, std::span<const std::byte> bytes, uint64_t& queued,
                      const std::function<void()>& wait,
@@ -33,7 +33,7 @@ std::vector<BoundBuffer> checked_bindings(const std::string& label, const Kernel
 
 void require_timestamps(const Device& device);
 
-// The steps of a recording with the times of their passes, one a dispatch.
+// The steps of a recording with the times of their passes, one per dispatch.
 std::vector<StepTime> step_times(const Recording& recording, std::span<const std::pair<double, double>> passes);
 
 }  // namespace doppler::gpu

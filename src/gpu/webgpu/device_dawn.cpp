@@ -170,7 +170,7 @@ ErrorScope::ErrorScope(DeviceState& state) : state_(state) {
   state.api->DevicePushErrorScope(state.device, WGPUErrorFilter_Validation);
 }
 
-void ErrorScope::finish(const std::string& where, const std::string& what) {
+void ErrorScope::pop(const std::string& where, const std::string& what) {
   ScopeAnswer first;
   for (int i = 0; i < 3; ++i) {
     ScopeAnswer answer = pop_scope(state_);
@@ -213,7 +213,7 @@ Buffer Device::create_buffer(std::string label, uint64_t bytes, BufferUse use) {
   buffer->bytes = bytes;
   state_->allocated_bytes += bytes;
   live_bytes += bytes;
-  scope.finish(fmt::format("buffer {} of {} bytes", buffer->label, bytes));
+  scope.pop(fmt::format("buffer {} of {} bytes", buffer->label, bytes));
   return Buffer(std::move(buffer));
 }
 
@@ -256,7 +256,7 @@ Kernel Device::kernel(const KernelSource& source, const Variant& variant) {
     for (int i = 0; i < 3; ++i) pop_scope(*state_);
     fail({.code = ErrorCode::kDevice, .what = "a kernel does not compile: " + errors, .where = where});
   }
-  module_scope.finish(where);
+  module_scope.pop(where);
 
   ErrorScope pipeline_scope(*state_);
   kernel->layout = create_layout(*state_, source);
@@ -277,7 +277,7 @@ Kernel Device::kernel(const KernelSource& source, const Variant& variant) {
   kernel->pipeline = api.DeviceCreateComputePipeline(state_->device, &descriptor);
   api.PipelineLayoutRelease(pipeline_layout);
   api.ShaderModuleRelease(module);
-  pipeline_scope.finish(where);
+  pipeline_scope.pop(where);
   return state_->kernels[key] = Kernel(std::move(kernel));
 }
 

@@ -1,5 +1,5 @@
 // Record once, replay: a Recording is a list of dispatches and copies with everything they need prepared. Submitting it
-// costs half a microsecond a dispatch; it may be submitted any number of times.
+// costs half a microsecond per dispatch; it may be submitted any number of times.
 //
 // Parameters lie in slots of uniform buffers that belong to the recording. They are written when first submitted, and
 // again only where set_params() changed them; such a write is ordered after earlier submits, so a slot is never changed

@@ -69,7 +69,7 @@ Inputs make_inputs(Device& device, const AttentionCase& c, CaseUse use) {
   return in;
 }
 
-void finish(PreparedCase& p, const AttentionCase& c, const Inputs& in, CaseUse use) {
+void epilogue(PreparedCase& p, const AttentionCase& c, const Inputs& in, CaseUse use) {
   const double kv_width = static_cast<double>(c.shape.kv_heads) * c.shape.head_dim;
   const double seen = std::min<double>(c.first + c.tokens, c.shape.window != 0 ? c.shape.window + c.tokens : 1e9);
   p.bytes = 4 * seen * kv_width + 8.0 * static_cast<double>(in.q.size());
@@ -87,7 +87,7 @@ PreparedCase prepare_prefill(Device& device, CaseUse use, const AttentionCase& c
   p.recording = std::make_unique<Recording>(device, "attention_prefill");
   record_attention_prefill(*p.recording, "attention", c.shape,
                            {in.state, upload_floats(device, "q", in.q), in.cache, in.weights, p.out}, c.tokens, {});
-  finish(p, c, in, use);
+  epilogue(p, c, in, use);
   return p;
 }
 
@@ -100,7 +100,7 @@ PreparedCase prepare_decode(Device& device, CaseUse use, const AttentionCase& c)
   record_attention_decode(*p.recording, "attention", c.shape, upload_floats(device, "q", in.q),
                           {in.state, in.weights, in.cache, partials}, c.splits);
   record_attention_merge(*p.recording, "merge", c.shape, in.state, partials, p.out, c.splits);
-  finish(p, c, in, use);
+  epilogue(p, c, in, use);
   return p;
 }
 
@@ -126,7 +126,7 @@ PreparedCase prepare_fused(Device& device, CaseUse use, const AttentionCase& c) 
                          {in.state, in.weights, in.cache, partials}, c.splits);
   if (use == CaseUse::kCheck)
     record_attention_merge(*p.recording, "merge", c.shape, in.state, partials, p.out, c.splits);
-  finish(p, c, in, use);
+  epilogue(p, c, in, use);
   return p;
 }
 

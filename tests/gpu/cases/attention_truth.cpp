@@ -42,7 +42,7 @@ AttentionTruth attention_truth(const AttentionShape& shape, const std::vector<fl
   truth.expected.resize(q.size());
   truth.bound.resize(q.size());
   for (size_t row = 0; row < q.size() / dim; ++row) {
-    const size_t head = row % shape.heads, kv = head / shape.share() * dim, position = first + row / shape.heads;
+    const size_t head = row % shape.heads, kv = head / shape.heads_per_kv() * dim, position = first + row / shape.heads;
     const size_t oldest = shape.window != 0 && position + 1 > shape.window ? position + 1 - shape.window : 0;
     std::vector<Score> scores;
     for (size_t j = oldest; j <= position; ++j) {

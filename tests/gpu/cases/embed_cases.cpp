@@ -9,7 +9,7 @@ namespace doppler::gpu {
 namespace {
 
 PreparedCase prepare_embed(Device& device, CaseUse use, DType dtype, int64_t rows, int64_t cols, size_t count,
-                           float scale, uint64_t most_part_bytes) {
+                           float scale, uint64_t max_part_bytes) {
   const RandomMatrix matrix(dtype, rows, cols, static_cast<uint64_t>(cols) + 3);
   CaseRandom random(count);
   std::vector<uint32_t> tokens(count);
@@ -22,7 +22,7 @@ PreparedCase prepare_embed(Device& device, CaseUse use, DType dtype, int64_t row
   const size_t width = static_cast<size_t>(cols);
   p.out = device.create_buffer("out", count * width * 4);
   p.recording = std::make_unique<Recording>(device, "embed");
-  const Weight weight = upload_weight(device, matrix.tensor, most_part_bytes);
+  const Weight weight = upload_weight(device, matrix.tensor, max_part_bytes);
   record_embed(*p.recording, "embed", weight, ids, p.out, count, scale);
   p.bytes = static_cast<double>(count) * (static_cast<double>(weight.stride) + 4.0 * static_cast<double>(width));
   p.flops = 2.0 * static_cast<double>(count * width);

@@ -80,7 +80,7 @@ PreparedCase prepare_combine(Device& device, uint64_t tokens, uint32_t width, ui
 struct ExpertsCase {
   ExpertsShape shape;
   Glu glu = {Activation::kClampedSwiglu, true, 7.0f, 1.702f};
-  uint64_t most_part_bytes = 0;
+  uint64_t max_part_bytes = 0;
   bool measure = false;
 };
 
@@ -146,8 +146,8 @@ PreparedCase prepare_experts(Device& device, const ExpertsCase& c, CaseUse use) 
   PreparedCase p;
   p.recording = std::make_unique<Recording>(device, "experts");
   p.out = device.create_buffer("y", s.hidden * 4);
-  const Weight up = upload_weight(device, matrices.up.tensor, c.most_part_bytes),
-               down = upload_weight(device, matrices.down.tensor, c.most_part_bytes);
+  const Weight up = upload_weight(device, matrices.up.tensor, c.max_part_bytes),
+               down = upload_weight(device, matrices.down.tensor, c.max_part_bytes);
   const Buffer between = device.create_buffer("between", experts_between_bytes(device.capabilities(), s)),
                route = device.create_buffer("route", uint64_t{s.k} * 8);
   // To be measured, every expert's turn comes: weights that a cache holds would be read too fast.
@@ -202,7 +202,7 @@ PreparedCase prepare_experts(Device& device, const ExpertsCase& c, CaseUse use) 
 
 struct ExpertMatmulCase {
   ExpertMatmulShape shape;
-  uint64_t most_part_bytes = 0;
+  uint64_t max_part_bytes = 0;
   bool measure = false;
 };
 
@@ -234,7 +234,7 @@ PreparedCase prepare_matmul(Device& device, const ExpertMatmulCase& c, CaseUse u
   PreparedCase p;
   p.recording = std::make_unique<Recording>(device, "expert_matmul");
   p.out = device.create_buffer("out", s.entries() * s.rows * 4);
-  const Weight weight = upload_weight(device, matrix.tensor, c.most_part_bytes);
+  const Weight weight = upload_weight(device, matrix.tensor, c.max_part_bytes);
   std::vector<float> padded = x;
   padded.resize((x.size() + 3) / 4 * 4, NAN);
   MatmulInput input{upload_floats(device, "x", padded), {}, s.x_rows()};

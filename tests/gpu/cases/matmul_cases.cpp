@@ -15,7 +15,7 @@ namespace {
 struct MatmulCase {
   MatmulShape shape;
   bool bias = false;
-  uint64_t most_part_bytes = 0;
+  uint64_t max_part_bytes = 0;
   uint64_t first = 0, gap = 0;  // of out: elements before row 0, and between one token's rows and the next token's
   std::optional<MatmulChoice> choice = {};  // other than the device's own
 
@@ -43,17 +43,17 @@ Uploaded record(Device& device, Recording& recording, const MatmulCase& c, const
   if (u.choice.kernel == MatmulKernel::kInt8) {
     u.x.quantized = {device.create_buffer("values", quantized_values_bytes(s.tokens, s.cols)),
                      device.create_buffer("scales", quantized_scales_bytes(s.tokens, s.cols))};
-    Recording apart(device, "quantize");
-    record_quantize_activations(quantize_too ? recording : apart, "quantize", u.x.plain, s.tokens, s.cols,
+    Recording separate(device, "quantize");
+    record_quantize_activations(quantize_too ? recording : separate, "quantize", u.x.plain, s.tokens, s.cols,
                                 u.x.quantized);
-    if (!quantize_too) device.submit(apart);
+    if (!quantize_too) device.submit(separate);
   }
   if (u.choice.kernel == MatmulKernel::kMatrix) {
-    u.x.halved = {device.create_buffer("values", halved_values_bytes(s.tokens, s.cols)),
-                  device.create_buffer("scales", halved_scales_bytes(s.tokens))};
-    Recording apart(device, "halve");
-    record_halve_activations(quantize_too ? recording : apart, "halve", u.x.plain, s.tokens, s.cols, u.x.halved);
-    if (!quantize_too) device.submit(apart);
+    u.x.f16 = {device.create_buffer("values", f16_values_bytes(s.tokens, s.cols)),
+               device.create_buffer("scales", f16_scales_bytes(s.tokens))};
+    Recording separate(device, "to f16");
+    record_activations_to_f16(quantize_too ? recording : separate, "to f16", u.x.plain, s.tokens, s.cols, u.x.f16);
+    if (!quantize_too) device.submit(separate);
   }
   const MatmulOutput out = {device.create_buffer("out", (c.first + s.tokens * (s.rows + c.gap)) * 4), s.rows + c.gap,
                             c.first};
@@ -126,7 +126,7 @@ PreparedCase prepare_check(Device& device, const MatmulCase& c) {
   const RandomMatrix matrix(s.dtype, static_cast<int64_t>(s.rows), static_cast<int64_t>(s.cols), s.rows * 31 + s.cols);
   CaseRandom random(s.cols + s.tokens);
   const std::vector<float> x = random.floats(s.tokens * s.cols, -100, 100), bias = random.floats(s.rows, -10, 10);
-  const Weight weight = upload_weight(device, matrix.tensor, c.most_part_bytes);
+  const Weight weight = upload_weight(device, matrix.tensor, c.max_part_bytes);
   PreparedCase p;
   p.recording = std::make_unique<Recording>(device, "matmul");
   const Uploaded u = record(device, *p.recording, c, weight, x, bias, true);
@@ -235,7 +235,7 @@ std::vector<KernelCase> matmul_tile_cases(const Capabilities& capabilities) {
                                    {DType::kQ4_K, 130, 150, 160, true},
                                    {DType::kF16, 130, 150, 160}}) {
     // Where the GPU is the CPU a compilation takes seconds, and the longer the larger the tile: there, every thread's
-    // share once, in its smallest tile, for one type of each kernel.
+    // tile of a thread once, in its smallest tile, for one type of each kernel.
     if (capabilities.software && (shape.exact || shape.dtype == DType::kQ6_K || shape.dtype == DType::kQ8_0)) continue;
     std::vector<MatmulChoice> choices = matmul_candidates(capabilities, shape);
     std::stable_sort(choices.begin(), choices.end(), [](const MatmulChoice& a, const MatmulChoice& b) {
@@ -243,9 +243,9 @@ std::vector<KernelCase> matmul_tile_cases(const Capabilities& capabilities) {
     });
     std::vector<std::string> seen;
     for (const MatmulChoice& choice : choices) {
-      const std::string share = choice.variant.name().substr(0, choice.variant.name().find(" row_lanes"));
-      if (capabilities.software && std::find(seen.begin(), seen.end(), share) != seen.end()) continue;
-      seen.push_back(share);
+      const std::string tile = choice.variant.name().substr(0, choice.variant.name().find(" row_lanes"));
+      if (capabilities.software && std::find(seen.begin(), seen.end(), tile) != seen.end()) continue;
+      seen.push_back(tile);
       MatmulCase c = {shape};
       c.choice = choice;
       cases.push_back(check_case_of(c, " " + choice.name()));

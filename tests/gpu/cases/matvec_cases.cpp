@@ -14,7 +14,7 @@ struct MatvecCase {
   int64_t rows, cols;
   uint32_t columns = 1;
   bool bias = false;
-  uint64_t most_part_bytes = 0;
+  uint64_t max_part_bytes = 0;
   std::vector<std::pair<std::string, double>> constants = {};  // other than the choice: lanes, groups, rows, split
   bool exact = false;
 };
@@ -43,7 +43,7 @@ PreparedCase prepare_check(Device& device, const MatvecCase& c) {
   PreparedCase p;
   p.out = device.create_buffer("y", rows * c.columns * 4);
   p.recording = std::make_unique<Recording>(device, "matvec");
-  const Weight weight = upload_weight(device, matrix.tensor, c.most_part_bytes);
+  const Weight weight = upload_weight(device, matrix.tensor, c.max_part_bytes);
   // Garbage after x shows a kernel that reads past its end.
   std::vector<float> padded = x;
   padded.resize((x.size() + 3) / 4 * 4, NAN);

@@ -32,7 +32,7 @@ PreparedCase prepare_norm(Device& device, CaseUse use, uint64_t groups, uint32_t
     for (uint32_t i = 0; i < width; ++i) {
       const double gain = static_cast<double>(offset) + static_cast<double>(weight[i]);
       p.expected.push_back(static_cast<double>(x[g * width + i]) * factor * gain);
-      // Positive terms: each of at most `width` roundings of the sum costs half an ulp, halved again by the root; then
+      // Positive terms: each of at most `width` roundings of the sum costs half an ulp, f16 again by the root; then
       // two divisions (2.5 ulp each) and a root (2 ulp), three products; `gain` is rounded once, absolutely.
       const double ulps = width / 4.0 + 12;
       p.bound.push_back(0x1p-23 *

@@ -54,7 +54,7 @@ PreparedCase prepare_store(Device& device, CaseUse use, const StoreCase& c) {
       const double a = normed[pair], b = normed[pair + half];
       p.expected.push_back(d < half ? a * std::cos(angle) - b * std::sin(angle)
                                     : b * std::cos(angle) + a * std::sin(angle));
-      // Norm: as many half-ulps as the sum has terms, halved by the root, and a dozen. Rope: two products and a sum of
+      // Norm: as many half-ulps as the sum has terms, f16 by the root, and a dozen. Rope: two products and a sum of
       // both partners, with table entries three half-ulps off.
       p.bound.push_back(0x1p-23 * ((c.norm ? c.dim / 4.0 + 14 : 0) + 6) * (std::abs(a) + std::abs(b)) + 1e-30);
     }

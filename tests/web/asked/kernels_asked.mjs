@@ -25,10 +25,10 @@ after(async () => {
 });
 
 const variants = [
-  ['halve_activations', {}],
-  ...['q4_k', 'q6_k'].flatMap((weights) => ['t64', 't32'].map((share) => ['matmul_matrix', {weights, matrix_share: share}])),
+  ['activations_to_f16', {}],
+  ...['q4_k', 'q6_k'].flatMap((weights) => ['t64', 't32'].map((share) => ['matmul_matrix', {weights, subgroup_tile: share}])),
   ...['f16', 'q4_k', 'q6_k'].flatMap((weights) => ['r4t4', 'r8t4', 'r8t8'].map(
-    (share) => ['matmul_f32', {weights, matmul_share: share, matmul_w: 'f16'}])),
+    (share) => ['matmul_f32', {weights, thread_tile: share, matmul_w: 'f16'}])),
 ];
 for (const [kernel, choices] of variants) {
   test(`${kernel} ${Object.values(choices).join(' ')} compiles`, async () => {

@@ -4,15 +4,15 @@
 // Keys are taken a tile of 64 at a time. For the scores, 32 neighbouring threads (a team) take two keys each and the
 // teams share out the dims; for the values, `chunks` neighbouring threads take eight dims each and the groups they form
 // share out the keys. Both are read into registers before anything waits, so a short split waits for memory once.
-const kPartChunks: u32 = 4;   // chunks a team: head_dim is 8 · kPartChunks · (threads / kTeam) at most
+const kPartChunks: u32 = 4;   // chunks per team: head_dim is 8 · kPartChunks · (threads / kTeam) at most
 const kGroupKeys: u32 = 8;    // keys of a tile a group: threads / chunks is at least kTile / kGroupKeys
 
 override round_dims: u32 = 2;   // dims of a chunk added up at a time, a divisor of 8: more take more workgroup memory
 
 var<workgroup> scratch: array<Heads, max(threads / kTeam * kTile, round_dims * (threads + 1u))>;
 var<workgroup> scores: array<Heads, kTile>;
-var<workgroup> shares: array<Heads, kTile>;         // exp(score - max)
-var<workgroup> shares_of_steps: array<Heads, kTile>;  // times the value's step
+var<workgroup> probs: array<Heads, kTile>;         // exp(score - max)
+var<workgroup> step_probs: array<Heads, kTile>;  // times the value's step
 var<workgroup> maxima: array<Heads, kTile / 8u>;
 var<workgroup> rescale: Heads;
 var<workgroup> key_squares: array<f32, head_dim / 4u>;
@@ -35,7 +35,7 @@ fn read_key_chunk(split: Split, first: u32, slot: u32, i: u32, n: u32, thread: u
 fn read_group_value(split: Split, first: u32, slot: u32, n: u32, thread: u32) -> vec4<u32> {
   let chunks = head_dim / 8u;
   let i = thread / chunks + n * key_groups();
-  // A key past the tile's end has no share, and neither has a thread that belongs to no group.
+  // A key past the tile's end has no weight, and neither has a thread that belongs to no group.
   return read_value(split, first, slot, min(i, kTile - 1u), thread % chunks);
 }
 
@@ -102,7 +102,7 @@ fn add_scores(s: TwoScores, a: vec4<u32>, b: vec4<u32>, chunk: u32) -> TwoScores
   return TwoScores(s.a + dot_chunk(a, q), s.b + dot_chunk(b, q));
 }
 
-// Scores of the tile that was read, then its share of the softmax. Waits on both sides.
+// Scores of the tile that was read, then its part of the softmax. Waits on both sides.
 fn score_tile(split: Split, first: u32, thread: u32, cap: f32) {
   let lane = thread % kTeam;
   let part = thread / kTeam;
@@ -155,9 +155,9 @@ fn score_tile(split: Split, first: u32, thread: u32, cap: f32) {
     for (var i = 0u; i < kTile / 8u; i++) {
       most = max(most, maxima[i]);
     }
-    let share = select(Heads(0.0), exp(scores[thread] - most), first + thread < split.end);
-    shares[thread] = share;
-    shares_of_steps[thread] = share * step_here;
+    let prob = select(Heads(0.0), exp(scores[thread] - most), first + thread < split.end);
+    probs[thread] = prob;
+    step_probs[thread] = prob * step_here;
     if (thread == 0u) {
       rescale = exp(highest - most);
     }
@@ -169,17 +169,17 @@ fn score_tile(split: Split, first: u32, thread: u32, cap: f32) {
 fn mix_group_value(value: vec4<u32>, n: u32, thread: u32) {
   let i = thread / (head_dim / 8u) + n * key_groups();
   let at = min(i, kTile - 1u);
-  sum += select(Heads(0.0), shares[at], i < kTile);
-  mixed = mix_in(mixed, select(Heads(0.0), shares_of_steps[at], i < kTile), value);
+  sum += select(Heads(0.0), probs[at], i < kTile);
+  mixed = mix_in(mixed, select(Heads(0.0), step_probs[at], i < kTile), value);
 }
 
 // The value that is not in the cache yet: one group of threads adds it.
-fn mix_new_value(share: Heads, thread: u32) {
+fn mix_new_value(prob: Heads, thread: u32) {
   let at = thread * 8u;
-  mixed = EightHeads(mixed.a + share * new_value[at], mixed.b + share * new_value[at + 1u],
-                     mixed.c + share * new_value[at + 2u], mixed.d + share * new_value[at + 3u],
-                     mixed.e + share * new_value[at + 4u], mixed.f + share * new_value[at + 5u],
-                     mixed.g + share * new_value[at + 6u], mixed.h + share * new_value[at + 7u]);
+  mixed = EightHeads(mixed.a + prob * new_value[at], mixed.b + prob * new_value[at + 1u],
+                     mixed.c + prob * new_value[at + 2u], mixed.d + prob * new_value[at + 3u],
+                     mixed.e + prob * new_value[at + 4u], mixed.f + prob * new_value[at + 5u],
+                     mixed.g + prob * new_value[at + 6u], mixed.h + prob * new_value[at + 7u]);
 }
 
 fn mix_tile(split: Split, first: u32, thread: u32) {
@@ -199,7 +199,7 @@ fn mix_tile(split: Split, first: u32, thread: u32) {
   mix_group_value(v.g, 6u, thread);
   mix_group_value(v.h, 7u, thread);
   if (made_here && split.newest - first < kTile && thread < head_dim / 8u) {
-    mix_new_value(shares[split.newest - first], thread);
+    mix_new_value(probs[split.newest - first], thread);
   }
 }
 

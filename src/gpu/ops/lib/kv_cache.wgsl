@@ -89,7 +89,7 @@ fn make_heads(x0: f32, x1: f32, x2: f32, x3: f32) -> Heads {
 }
 
 // snippet: eight
-// Eight dims of a cached key or value (lib/kv_cache.wgsl) against `Heads`: several query heads, or rows, at once. Kernels
+// Eight dims of a cached key or value against `Heads`: several query heads, or rows, at once. Kernels
 // that use this hold their queries in a workgroup array `query`, [dim] of Heads.
 //
 // Named members rather than arrays: compilers keep them in registers.
@@ -138,12 +138,12 @@ fn scaled(m: EightHeads, by: Heads) -> EightHeads {
   return EightHeads(m.a * by, m.b * by, m.c * by, m.d * by, m.e * by, m.f * by, m.g * by, m.h * by);
 }
 
-// share: of the value, times its step.
-fn mix_in(m: EightHeads, share: Heads, value: vec4<u32>) -> EightHeads {
+// prob: the weight of the value, times its step.
+fn mix_in(m: EightHeads, prob: Heads, value: vec4<u32>) -> EightHeads {
   let a = value_dims(value.x);
   let b = value_dims(value.y);
   let c = value_dims(value.z);
   let d = value_dims(value.w);
-  return EightHeads(m.a + share * a.x, m.b + share * a.y, m.c + share * b.x, m.d + share * b.y, m.e + share * c.x,
-                    m.f + share * c.y, m.g + share * d.x, m.h + share * d.y);
+  return EightHeads(m.a + prob * a.x, m.b + prob * a.y, m.c + prob * b.x, m.d + prob * b.y, m.e + prob * c.x,
+                    m.f + prob * c.y, m.g + prob * d.x, m.h + prob * d.y);
 }

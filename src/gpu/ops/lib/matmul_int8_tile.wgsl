@@ -1,7 +1,7 @@
 // The tiles of one step, 64 columns or two pieces, in workgroup memory, and the way into them.
 override row_lanes: u32 = 16;    // threads along the rows, a multiple of 8
 override token_lanes: u32 = 16;  // threads along the tokens
-override buffers: u32 = 1;       // 2: a step is stored while the one before is still read; one barrier less a step
+override buffers: u32 = 1;       // 2: a step is stored while the one before is still read; one barrier less per step
 override prefetch: bool = true;
 override magic: bool = true;     // integers become floats by an addition rather than by a conversion
 override threads: u32 = row_lanes * token_lanes;

@@ -1,8 +1,8 @@
 // MXFP4: see lib/weights.wgsl. Its decode products take x as 16-bit integers.
 
 // snippet: mxfp4
-// Codes of e2m1, two a byte as they lie in memory, as twice their values: the integers 0, ±1, ±2, ±3, ±4, ±6, ±8, ±12. All
-// eight codes of a word are worked out at once, a nibble each; there is no −0 among them (weight_layout.h).
+// Codes of e2m1, two per byte as they lie in memory, as twice their values: the integers 0, ±1, ±2, ±3, ±4, ±6, ±8, ±12.
+// All eight codes of a word are worked out at once, a nibble each; there is no −0 among them (weight_layout.h).
 struct Levels {
   low: vec4<u32>,   // of the low nibbles, as signed bytes
   high: vec4<u32>,  // of the high ones
@@ -144,52 +144,52 @@ fn raw_int16_dot(raw: Raw, x: X) -> f32 {
 // snippet: x = int16
 requires packed_4x8_integer_dot_product;
 
-// x of a decode projection in workgroup memory as 16-bit integers with one scale a piece of 32, each integer as two
+// x of a decode projection in workgroup memory as 16-bit integers with one scale per piece of 32, each integer as two
 // signed bytes, 256 · high + low: two integer dot products where int8 takes one, but the error of an element is at most
 // max|piece| / 65024. For weights of 4 bits and coarse scales, whose rows are worth more than int8.
-override most_pieces: u32 = 64;
+override max_pieces: u32 = 64;
 // [eight][piece]: the quads of a piece as they came, then 32 high bytes, 32 low bytes, and the scale.
-var<workgroup> x_quads: array<vec4<u32>, 8u * most_pieces>;
+var<workgroup> x_quads: array<vec4<u32>, 8u * max_pieces>;
 
 // Elements 4·quad … 4·quad + 3; all quads of all pieces must be put, zeros past the end.
 fn x_put(quad: u32, v: vec4<f32>) {
-  x_quads[(quad & 7u) * most_pieces + (quad >> 3u)] = bitcast<vec4<u32>>(v);
+  x_quads[(quad & 7u) * max_pieces + (quad >> 3u)] = bitcast<vec4<u32>>(v);
 }
 
 // Between the last x_put() and the first x_piece(), in uniform control flow. A thread turns a whole piece in place.
-fn finish_x(thread: u32) {
+fn prepare_x(thread: u32) {
   workgroupBarrier();
   for (var p = thread; p < params.pieces; p += lanes * groups) {
     var quads: array<vec4<f32>, 8>;
     for (var k = 0u; k < 8u; k++) {
-      quads[k] = bitcast<vec4<f32>>(x_quads[k * most_pieces + p]);
+      quads[k] = bitcast<vec4<f32>>(x_quads[k * max_pieces + p]);
     }
     let piece = sixteen_bits(quads);
     x_quads[p] = piece.high_low;
-    x_quads[most_pieces + p] = piece.high_high;
-    x_quads[2u * most_pieces + p] = piece.low_low;
-    x_quads[3u * most_pieces + p] = piece.low_high;
-    x_quads[4u * most_pieces + p] = vec4<u32>(bitcast<u32>(piece.scale), 0u, 0u, 0u);
+    x_quads[max_pieces + p] = piece.high_high;
+    x_quads[2u * max_pieces + p] = piece.low_low;
+    x_quads[3u * max_pieces + p] = piece.low_high;
+    x_quads[4u * max_pieces + p] = vec4<u32>(bitcast<u32>(piece.scale), 0u, 0u, 0u);
   }
   workgroupBarrier();
 }
 
 fn x_piece(p: u32) -> X {
-  return X(x_quads[p], x_quads[most_pieces + p], x_quads[2u * most_pieces + p], x_quads[3u * most_pieces + p],
-           bitcast<f32>(x_quads[4u * most_pieces + p].x));
+  return X(x_quads[p], x_quads[max_pieces + p], x_quads[2u * max_pieces + p], x_quads[3u * max_pieces + p],
+           bitcast<f32>(x_quads[4u * max_pieces + p].x));
 }
 fn x_dot(raw: Raw, piece: u32, x: X) -> f32 {
   return raw_int16_dot(raw, x);
 }
 
 // snippet: x = stored16
-// x of an experts' projection as `up_out = int16` left it, in the binding `x`: five vec4<u32> a piece. Expert by expert;
-// slot_weight() is an expert's share in the token.
-override most_pieces: u32 = 64;
+// x of an experts' projection as `up_out = int16` left it, in the binding `x`: five vec4<u32> per piece. Expert by expert;
+// rank_weight() is the router's weight of a piece's expert.
+override max_pieces: u32 = 64;
 
 fn x_piece(p: u32) -> X {
   return X(x[p * 5u], x[p * 5u + 1u], x[p * 5u + 2u], x[p * 5u + 3u],
-           bitcast<f32>(x[p * 5u + 4u].x) * slot_weight(p));
+           bitcast<f32>(x[p * 5u + 4u].x) * rank_weight(p));
 }
 fn x_dot(raw: Raw, piece: u32, x: X) -> f32 {
   return raw_int16_dot(raw, x);

@@ -48,12 +48,12 @@ fn value_step(kv_head: u32, slot: u32) -> f32 {
   return bitcast<f32>(cache[at / 4u][at % 4u]);
 }
 
-fn share_at(tile_shares: u32, i: u32) -> Heads {
-  return select(Heads(0.0), shares[tile_shares + min(i, kTile - 1u)], i < kTile);
+fn prob_at(tile_probs: u32, i: u32) -> Heads {
+  return select(Heads(0.0), probs[tile_probs + min(i, kTile - 1u)], i < kTile);
 }
 
 // Mixes the values of a tile into m: every `parts`-th key from `part` on. chunk_at: this thread's chunk of slot 0.
-fn mix_tile(m: EightHeads, chunk_at: u32, slot: u32, last: u32, part: u32, parts: u32, tile_shares: u32) -> EightHeads {
+fn mix_tile(m: EightHeads, chunk_at: u32, slot: u32, last: u32, part: u32, parts: u32, tile_probs: u32) -> EightHeads {
   let chunks = head_dim / 8u;
   var mixed = m;
   for (var i = part; i <= last; i += 8u * parts) {  // eight loads in flight
@@ -65,14 +65,14 @@ fn mix_tile(m: EightHeads, chunk_at: u32, slot: u32, last: u32, part: u32, parts
     let v5 = cache[chunk_at + slot_at(slot, i + 5u * parts, last) * chunks];
     let v6 = cache[chunk_at + slot_at(slot, i + 6u * parts, last) * chunks];
     let v7 = cache[chunk_at + slot_at(slot, i + 7u * parts, last) * chunks];
-    mixed = mix_in(mixed, share_at(tile_shares, i), v0);
-    mixed = mix_in(mixed, share_at(tile_shares, i + parts), v1);
-    mixed = mix_in(mixed, share_at(tile_shares, i + 2u * parts), v2);
-    mixed = mix_in(mixed, share_at(tile_shares, i + 3u * parts), v3);
-    mixed = mix_in(mixed, share_at(tile_shares, i + 4u * parts), v4);
-    mixed = mix_in(mixed, share_at(tile_shares, i + 5u * parts), v5);
-    mixed = mix_in(mixed, share_at(tile_shares, i + 6u * parts), v6);
-    mixed = mix_in(mixed, share_at(tile_shares, i + 7u * parts), v7);
+    mixed = mix_in(mixed, prob_at(tile_probs, i), v0);
+    mixed = mix_in(mixed, prob_at(tile_probs, i + parts), v1);
+    mixed = mix_in(mixed, prob_at(tile_probs, i + 2u * parts), v2);
+    mixed = mix_in(mixed, prob_at(tile_probs, i + 3u * parts), v3);
+    mixed = mix_in(mixed, prob_at(tile_probs, i + 4u * parts), v4);
+    mixed = mix_in(mixed, prob_at(tile_probs, i + 5u * parts), v5);
+    mixed = mix_in(mixed, prob_at(tile_probs, i + 6u * parts), v6);
+    mixed = mix_in(mixed, prob_at(tile_probs, i + 7u * parts), v7);
   }
   return mixed;
 }

@@ -3,17 +3,17 @@
 // snippet: project
 // The heart of every decode projection: W · x for one token, x already in workgroup memory. A kernel that uses this
 // declares bindings w2, w4 (the same packed rows in twos and fours of words), bias and y, and puts into Params:
-//   cols, pieces (= the constant most_pieces), stride (vec4<u32> from row to row), rows (of this part of W),
+//   cols, pieces (= the constant max_pieces), stride (vec4<u32> from row to row), rows (of this part of W),
 //   first_row (of this part, in y), bias (0, 1), softcap (0: none),
 //   second_row (rows from here on are of a second matrix), second_at (its first vec4<u32>), second_stride
-// Its main() calls prefetch(), then fills x with x_put(), then finish_x(), then project().
+// Its main() calls prefetch(), then fills x with x_put(), then prepare_x(), then project().
 //
 // A team of `lanes` neighbouring threads covers a row: thread i owns the pieces i, i + lanes, … of 32 columns. A step is
-// four pieces a thread: of `rows` neighbouring rows, 4 / rows pieces each. The weights of two steps are on their way
+// four pieces per thread: of `rows` neighbouring rows, 4 / rows pieces each. The weights of two steps are on their way
 // from memory while x is made ready, and two steps ahead from then on. A team's sums meet in team_sum().
 override lanes: u32 = 4;    // threads of a team, a power of two, at least 4
 override groups: u32 = 1;   // teams of a workgroup
-override rows: u32 = 1;     // 1, 2 or 4 rows a team at a time
+override rows: u32 = 1;     // 1, 2 or 4 rows per team at a time
 override bands: u32 = 1;     // how many times
 override steps: u32 = 1;    // a band: ⌈pieces / (lanes · 4 / rows)⌉
 
@@ -36,7 +36,7 @@ fn place_piece(step: u32, k: u32, thread: u32) -> u32 {
 }
 // Is there anything at place k, for any thread?
 fn is_place(step: u32, k: u32) -> bool {
-  return (step * (4u / rows) + k / rows) * lanes < most_pieces;
+  return (step * (4u / rows) + k / rows) * lanes < max_pieces;
 }
 fn fetch_place(band: u32, step: u32, k: u32, first: u32, thread: u32) -> Raw {
   if (!is_place(step, k)) {
@@ -92,7 +92,7 @@ fn project(first: u32, thread: u32) {
       even = fetch(turn + 2u, first, thread);
     }
     if ((turn + 1u) % steps == 0u) {
-      finish_band(turn / steps, sums, first, thread);
+      band_epilogue(turn / steps, sums, first, thread);
       sums = vec4<f32>(0.0);
     }
     if (turn + 1u < bands * steps) {
@@ -101,12 +101,12 @@ fn project(first: u32, thread: u32) {
         odd = fetch(turn + 3u, first, thread);
       }
       if ((turn + 2u) % steps == 0u) {
-        finish_band((turn + 1u) / steps, sums, first, thread);
+        band_epilogue((turn + 1u) / steps, sums, first, thread);
         sums = vec4<f32>(0.0);
       }
     }
   }
-  finish_results(first, thread);
+  flush_results(first, thread);
 }
 
 // snippet: project_rows = dense
@@ -139,7 +139,7 @@ fn activation(gate: f32) -> f32 {
 }
 
 // sums: of the places, this thread's share. Thread i of the team stores row i of the band.
-fn finish_band(band: u32, sums: vec4<f32>, first: u32, thread: u32) {
+fn band_epilogue(band: u32, sums: vec4<f32>, first: u32, thread: u32) {
   let total = band_total(sums, thread);
   let lane = thread % lanes;
   let row = band_row(band, first, thread);

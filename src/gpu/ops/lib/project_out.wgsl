@@ -5,13 +5,13 @@
 fn put_result(at: u32, value: f32) {
   y[at] = bitcast<u32>(value);
 }
-fn finish_results(first: u32, thread: u32) {}
+fn flush_results(first: u32, thread: u32) {}
 
 // snippet: project_out = int8
 requires packed_4x8_integer_dot_product;
 
 // Results of a gated projection as int8 with one scale for 32 of them, ready for the projection that follows
-// (lib/x.wgsl): twelve words a piece: 16 bytes, 16 bytes, the scale, Σ of the first sixteen, of the last, 0. A
+// (lib/x.wgsl): twelve words per piece: 16 bytes, 16 bytes, the scale, Σ of the first sixteen, of the last, 0. A
 // workgroup makes whole pieces: groups · rows · bands is a multiple of 64.
 var<workgroup> results: array<f32, groups * rows * bands / 2u>;
 
@@ -23,8 +23,8 @@ fn result_word(quad: u32, inverse: f32) -> u32 {
   let v = vec4<f32>(results[quad * 4u], results[quad * 4u + 1u], results[quad * 4u + 2u], results[quad * 4u + 3u]);
   return pack4xI8(vec4<i32>(round(v * inverse)));
 }
-// Eight threads a piece: each makes one word and three of them the rest.
-fn finish_results(first: u32, thread: u32) {
+// Eight threads per piece: each makes one word and three of them the rest.
+fn flush_results(first: u32, thread: u32) {
   workgroupBarrier();
   let pieces = groups * rows * bands / 64u;
   if (thread >= pieces * 8u) {
@@ -59,7 +59,7 @@ enable subgroups;
 requires packed_4x8_integer_dot_product;
 diagnostic(off, subgroup_uniformity);
 
-// As project_out.int8, where the eight threads of a piece are neighbours in a subgroup of at least eight and agree on its
+// As int8, where the eight threads of a piece are neighbours in a subgroup of at least eight and agree on its
 // scale by shuffles.
 var<workgroup> results: array<f32, groups * rows * bands / 2u>;
 
@@ -67,8 +67,8 @@ fn put_result(at: u32, value: f32) {
   results[at % (groups * rows * bands / 2u)] = value;
 }
 
-// Eight threads a piece: each makes one word and three of them the rest.
-fn finish_results(first: u32, thread: u32) {
+// Eight threads per piece: each makes one word and three of them the rest.
+fn flush_results(first: u32, thread: u32) {
   workgroupBarrier();
   let pieces = groups * rows * bands / 64u;
   if (thread >= pieces * 8u) {
@@ -119,7 +119,7 @@ fn best_from(first: u32, step: u32, end: u32) -> vec2<u32> {
   }
   return best;
 }
-fn finish_results(first: u32, thread: u32) {
+fn flush_results(first: u32, thread: u32) {
   let count = groups * rows;
   if (thread % lanes < rows) {
     bests[thread / lanes * rows + thread % lanes] = own_best;

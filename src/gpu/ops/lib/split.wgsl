@@ -82,8 +82,8 @@ fn read_step(split: Split, first: u32, slot: u32, i: u32) -> f32 {
   return select(0.0, bitcast<f32>(cache[select(0u, at / 4u, there)][at % 4u]), there);
 }
 
-// Where a split's result goes: `partials` holds [splits][heads · head_dim] sums of share · value, then [splits][heads]
-// vec4 (highest score, sum of shares, 0, 0). attention_decode.wgsl puts the splits together.
+// Where a split's result goes: `partials` holds [splits][heads · head_dim] sums of prob · value, then [splits][heads]
+// vec4 (highest score, sum of probs, 0, 0). attention_decode.wgsl puts the splits together.
 struct SplitOut {
   split: u32,
   splits: u32,
@@ -131,7 +131,7 @@ fn sinks_at(first_head: u32, head_count: u32) -> Heads {
 }
 
 // snippet: split_out
-// The groups' shares of a split's result (lib/attend.wgsl), added up and written to `partials`.
+// The groups' parts of a split's result (lib/attend.wgsl), added up and written to `partials`.
 
 // Adds up `round_dims` dims of every chunk over the groups, from dim `round` of the chunk on.
 fn write_round(round: u32, out: SplitOut, thread: u32) {

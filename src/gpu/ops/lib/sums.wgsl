@@ -70,27 +70,27 @@ fn team_sum(value: vec4<f32>, thread: u32) -> vec4<f32> {
 }
 
 // snippet: group_sum = plain
-// Σ over a workgroup of lanes · groups threads, the same in every thread: put, a barrier, get. `slot` is 0 or 1: two sums
+// Σ over a workgroup of lanes · groups threads, the same in every thread: put, a barrier, get. `which` is 0 or 1: two sums
 // may be under way. Call in uniform control flow.
 override subgroup: u32 = 1;
 var<workgroup> group_sums: array<f32, 2u * lanes * groups>;
 var<workgroup> group_parts: array<f32, 32>;
 
-fn group_sum_put(value: f32, thread: u32, slot: u32) {
-  group_sums[slot * lanes * groups + thread] = value;
+fn group_sum_put(value: f32, thread: u32, which: u32) {
+  group_sums[which * lanes * groups + thread] = value;
 }
-fn group_sum_get(thread: u32, slot: u32) -> f32 {
+fn group_sum_get(thread: u32, which: u32) -> f32 {
   if (thread < 16u) {
     var sum = 0.0;
     for (var i = thread; i < lanes * groups; i += 16u) {
-      sum += group_sums[slot * lanes * groups + i];
+      sum += group_sums[which * lanes * groups + i];
     }
-    group_parts[slot * 16u + thread] = sum;
+    group_parts[which * 16u + thread] = sum;
   }
   workgroupBarrier();
   var total = 0.0;
   for (var i = 0u; i < 16u; i++) {
-    total += group_parts[slot * 16u + i];
+    total += group_parts[which * 16u + i];
   }
   return total;
 }
@@ -99,23 +99,23 @@ fn group_sum_get(thread: u32, slot: u32) -> f32 {
 enable subgroups;
 diagnostic(off, subgroup_uniformity);
 
-// Σ over a workgroup of lanes · groups threads, the same in every thread: put, a barrier, get. `slot` is 0 or 1: two sums
+// Σ over a workgroup of lanes · groups threads, the same in every thread: put, a barrier, get. `which` is 0 or 1: two sums
 // may be under way. Call in uniform control flow.
 override subgroup: u32 = 32;  // threads of one; consecutive threads
 var<workgroup> group_parts: array<f32, 2u * ((lanes * groups + subgroup - 1u) / subgroup)>;
 
-fn group_sum_put(value: f32, thread: u32, slot: u32) {
+fn group_sum_put(value: f32, thread: u32, which: u32) {
   let count = (lanes * groups + subgroup - 1u) / subgroup;
   let part = subgroupAdd(value);
   if (thread % subgroup == 0u) {
-    group_parts[slot * count + thread / subgroup] = part;
+    group_parts[which * count + thread / subgroup] = part;
   }
 }
-fn group_sum_get(thread: u32, slot: u32) -> f32 {
+fn group_sum_get(thread: u32, which: u32) -> f32 {
   let count = (lanes * groups + subgroup - 1u) / subgroup;
   var total = 0.0;
   for (var i = 0u; i < count; i++) {
-    total += group_parts[slot * count + i];
+    total += group_parts[which * count + i];
   }
   return total;
 }

@@ -9,7 +9,7 @@
 namespace doppler::gpu {
 namespace {
 
-TEST(HalveActivations, ValuesKeepElevenBitsWhateverTheirMagnitudeAndPaddingIsZero) {
+TEST(ActivationsToF16, ValuesKeepElevenBitsWhateverTheirMagnitudeAndPaddingIsZero) {
   DOPPLER_NEED_DEVICE(device);
   // Of a token each: a residual stream of usual size, beyond f16, below it, at both ends of f32, nothing at all.
   const double magnitudes[] = {3, 2e6, 1e-9, 3e38, 1e-25, 0};
@@ -23,10 +23,10 @@ TEST(HalveActivations, ValuesKeepElevenBitsWhateverTheirMagnitudeAndPaddingIsZer
       for (size_t c = 0; c < cols; ++c) x[t * cols + c] *= static_cast<float>(magnitudes[t]);
     }
     x.resize((x.size() + 3) / 4 * 4, NAN);  // garbage after x shows a kernel that reads past its end
-    const HalvedActivations out = {device.create_buffer("values", halved_values_bytes(tokens, cols)),
-                                   device.create_buffer("scales", halved_scales_bytes(tokens))};
-    Recording recording(device, "halve");
-    record_halve_activations(recording, "halve", upload_floats(device, "x", x), tokens, cols, out);
+    const F16Activations out = {device.create_buffer("values", f16_values_bytes(tokens, cols)),
+                                device.create_buffer("scales", f16_scales_bytes(tokens))};
+    Recording recording(device, "to f16");
+    record_activations_to_f16(recording, "to f16", upload_floats(device, "x", x), tokens, cols, out);
     device.submit(recording);
     const std::vector<uint16_t> h = read<uint16_t>(device, out.values.buffer, tokens * padded);
     const std::vector<float> scales = read<float>(device, out.scales.buffer, tokens);

@@ -1,5 +1,5 @@
-// snippet: matmul_share = r4t4
-// A thread's share of the tile: 4 rows, `row_lanes` apart, by 4 tokens, `token_lanes` apart. Written out, because arrays
+// snippet: thread_tile = r4t4
+// A thread's tile: 4 rows, `row_lanes` apart, by 4 tokens, `token_lanes` apart. Written out, because arrays
 // indexed in a loop do not surely live in registers.
 const kThreadRows: u32 = 4;
 const kThreadTokens: u32 = 4;
@@ -24,15 +24,15 @@ fn accumulate(sums: ptr<function, Sums>, k: u32, row: u32, token: u32) {
   (*sums).a3 = add_products((*sums).a3, a, x3);
 }
 
-fn finish(place: Place, sums: ptr<function, Sums>) {
+fn store_sums(place: Place, sums: ptr<function, Sums>) {
   emit(place, place.token, 0u, (*sums).a0);
   emit(place, place.token + token_lanes, 0u, (*sums).a1);
   emit(place, place.token + 2u * token_lanes, 0u, (*sums).a2);
   emit(place, place.token + 3u * token_lanes, 0u, (*sums).a3);
 }
 
-// snippet: matmul_share = r4t8
-// A thread's share of the tile: 4 rows, `row_lanes` apart, by 8 tokens, `token_lanes` apart. Written out, because arrays
+// snippet: thread_tile = r4t8
+// A thread's tile: 4 rows, `row_lanes` apart, by 8 tokens, `token_lanes` apart. Written out, because arrays
 // indexed in a loop do not surely live in registers.
 const kThreadRows: u32 = 4;
 const kThreadTokens: u32 = 8;
@@ -69,7 +69,7 @@ fn accumulate(sums: ptr<function, Sums>, k: u32, row: u32, token: u32) {
   (*sums).a7 = add_products((*sums).a7, a, x7);
 }
 
-fn finish(place: Place, sums: ptr<function, Sums>) {
+fn store_sums(place: Place, sums: ptr<function, Sums>) {
   emit(place, place.token, 0u, (*sums).a0);
   emit(place, place.token + token_lanes, 0u, (*sums).a1);
   emit(place, place.token + 2u * token_lanes, 0u, (*sums).a2);
@@ -80,8 +80,8 @@ fn finish(place: Place, sums: ptr<function, Sums>) {
   emit(place, place.token + 7u * token_lanes, 0u, (*sums).a7);
 }
 
-// snippet: matmul_share = r8t4
-// A thread's share of the tile: 8 rows, `row_lanes` apart, by 4 tokens, `token_lanes` apart. Written out, because arrays
+// snippet: thread_tile = r8t4
+// A thread's tile: 8 rows, `row_lanes` apart, by 4 tokens, `token_lanes` apart. Written out, because arrays
 // indexed in a loop do not surely live in registers.
 const kThreadRows: u32 = 8;
 const kThreadTokens: u32 = 4;
@@ -115,15 +115,15 @@ fn accumulate(sums: ptr<function, Sums>, k: u32, row: u32, token: u32) {
   (*sums).b3 = add_products((*sums).b3, b, x3);
 }
 
-fn finish(place: Place, sums: ptr<function, Sums>) {
+fn store_sums(place: Place, sums: ptr<function, Sums>) {
   emit_pair(place, place.token, (*sums).a0, (*sums).b0);
   emit_pair(place, place.token + token_lanes, (*sums).a1, (*sums).b1);
   emit_pair(place, place.token + 2u * token_lanes, (*sums).a2, (*sums).b2);
   emit_pair(place, place.token + 3u * token_lanes, (*sums).a3, (*sums).b3);
 }
 
-// snippet: matmul_share = r8t8
-// A thread's share of the tile: 8 rows, `row_lanes` apart, by 8 tokens, `token_lanes` apart. Written out, because arrays
+// snippet: thread_tile = r8t8
+// A thread's tile: 8 rows, `row_lanes` apart, by 8 tokens, `token_lanes` apart. Written out, because arrays
 // indexed in a loop do not surely live in registers.
 const kThreadRows: u32 = 8;
 const kThreadTokens: u32 = 8;
@@ -177,7 +177,7 @@ fn accumulate(sums: ptr<function, Sums>, k: u32, row: u32, token: u32) {
   (*sums).b7 = add_products((*sums).b7, b, x7);
 }
 
-fn finish(place: Place, sums: ptr<function, Sums>) {
+fn store_sums(place: Place, sums: ptr<function, Sums>) {
   emit_pair(place, place.token, (*sums).a0, (*sums).b0);
   emit_pair(place, place.token + token_lanes, (*sums).a1, (*sums).b1);
   emit_pair(place, place.token + 2u * token_lanes, (*sums).a2, (*sums).b2);
