@@ -1,5 +1,5 @@
 # The WebGPU backend: kernels are read at build time by gen_kernels, which writes the C++ that mirrors them.
-#   -DDAWN_SDK=DIR     use DIR/include/webgpu/webgpu.h in place of src/gpu/webgpu_c.h, and DIR/lib/libwebgpu_dawn.so in
+#   -DDAWN_SDK=DIR     use DIR/include/webgpu/webgpu.h in place of src/gpu/webgpu/webgpu_c.h, and DIR/lib/libwebgpu_dawn.so in
 #                      place of the library that tools/setup.sh fetches
 set(DAWN_SDK "" CACHE PATH "A Dawn SDK whose header and shared library are used in place of our own")
 
@@ -7,8 +7,10 @@ add_executable(gen_kernels ${CMAKE_SOURCE_DIR}/tools/gen_kernels.cpp)
 
 set(gpu_generated ${CMAKE_BINARY_DIR}/generated)
 file(MAKE_DIRECTORY ${gpu_generated}/gpu/wgsl)
-file(GLOB gpu_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/gpu/kernels/*.wgsl)
-file(GLOB gpu_snippets CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/gpu/kernels/lib/*.wgsl)
+file(GLOB gpu_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/gpu/ops/*.wgsl
+     ${CMAKE_SOURCE_DIR}/src/gpu/webgpu/*.wgsl)
+file(GLOB gpu_snippets CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/gpu/ops/*.wgsl
+     ${CMAKE_SOURCE_DIR}/src/gpu/ops/lib/*.wgsl)
 set(gpu_kernel_sources)
 foreach(kernel ${gpu_kernels})
   get_filename_component(op ${kernel} NAME_WE)
@@ -20,7 +22,7 @@ foreach(kernel ${gpu_kernels})
   list(APPEND gpu_kernel_sources ${generated})
 endforeach()
 
-file(GLOB gpu_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/gpu/*.cpp ${CMAKE_SOURCE_DIR}/src/gpu/cases/*.cpp)
+file(GLOB gpu_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/gpu/*/*.cpp)
 add_library(doppler_gpu STATIC ${gpu_sources} ${gpu_kernel_sources})
 target_include_directories(doppler_gpu PUBLIC ${CMAKE_SOURCE_DIR}/src ${gpu_generated})
 target_link_libraries(doppler_gpu PUBLIC doppler_model ${CMAKE_DL_LIBS})
@@ -31,9 +33,12 @@ if(DAWN_SDK)
   target_compile_definitions(doppler_gpu PRIVATE DOPPLER_DAWN_SDK)
   target_include_directories(doppler_gpu SYSTEM PRIVATE ${DAWN_SDK}/include)
 endif()
-if(TARGET doppler)
-  target_link_libraries(doppler PRIVATE doppler_gpu)
-endif()
+
+# The kernels' cases: one list for gpu_tests, `doppler test correctness`, `doppler bench kernels` and web/kernel_tests.
+file(GLOB gpu_case_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/gpu/cases/*.cpp)
+add_library(doppler_gpu_cases STATIC ${gpu_case_sources})
+target_include_directories(doppler_gpu_cases PUBLIC ${CMAKE_SOURCE_DIR}/tests)
+target_link_libraries(doppler_gpu_cases PUBLIC doppler_gpu)
 
 # Dawn is loaded at run time from <build>/dawn; a build works without it, and says so when a GPU is asked for.
 set(dawn_sdk_library ${DAWN_SDK}/lib/libwebgpu_dawn.so)
@@ -52,7 +57,7 @@ else()
   endif()
 endif()
 
-doppler_tests(gpu DEPS doppler_gpu)
+doppler_tests(gpu DEPS doppler_gpu_cases)
 if(TARGET gpu_tests)
   add_dependencies(gpu_tests gen_kernels)
   target_compile_definitions(gpu_tests PRIVATE DOPPLER_GEN_KERNELS="$<TARGET_FILE:gen_kernels>")

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Holds the arrows between the rooms of src/: a file may include headers of its own room and of the rooms listed
-# here, and no other. Prints each offending line and exits 1.
+# here, and no other; inside src/gpu the folders have arrows too (gpu/wgsl is generated). Prints each offending line
+# and exits 1.
 cd "$(dirname "$0")/.." || exit 2
 status=0
 allow() {
@@ -22,6 +23,9 @@ allow convert base format model tokenizer
 allow ref base format model
 allow cpu base format model
 allow gpu base format model
+allow gpu/webgpu gpu/wgsl base format model
+allow gpu/ops gpu/wgsl gpu/webgpu base format model
+allow gpu/run gpu/wgsl gpu/webgpu gpu/ops base format model
 allow debug base format model
 allow engine base format model tokenizer jinja ref cpu gpu debug
 allow bench base format model tokenizer jinja debug engine

@@ -1,10 +1,18 @@
-// Build-time generator: reads one WGSL kernel and the snippets it uses, and writes a C++ header and source with
+// Build-time generator: reads a WGSL file with the kernels of one operation, and the snippets they use, and writes a
+// C++ header and source with, for each kernel,
 //   - a struct that mirrors `struct Params` in WGSL's uniform layout, offsets asserted;
 //   - a struct with one named member for every buffer binding, in binding order;
-//   - the texts, ready to be composed into a variant (src/gpu/kernel_source.h).
+//   - the texts, ready to be composed into a variant (src/gpu/webgpu/kernel_source.h).
 // So the WGSL file is the only definition of what host and device share.
 //
-//   gen_kernels kernels/norm.wgsl OUT_DIR      writes OUT_DIR/norm.h and OUT_DIR/norm.cpp
+//   gen_kernels ops/rope.wgsl OUT_DIR      writes OUT_DIR/rope.h and OUT_DIR/rope.cpp
+//
+// A file consists of sections, each up to the line that begins the next:
+//   // kernel: norm                      a kernel; its lines `// use: …` name the snippets it is composed with
+//   // snippet: index                    a snippet
+//   // snippet: weights = q4_k           one of the snippets that a variant chooses between
+// A file without such lines is one kernel of the file's name; in lib/, one snippet. Kernels find snippets in every file
+// of their folder and of its lib/.
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
@@ -102,9 +110,8 @@ struct Token {
   int line;
 };
 
-std::vector<Token> tokenize(const std::string& code) {
+std::vector<Token> tokenize(const std::string& code, int line) {
   std::vector<Token> tokens;
-  int line = 1;
   for (size_t i = 0; i < code.size();) {
     const unsigned char c = static_cast<unsigned char>(code[i]);
     if (c == '\n') ++line;
@@ -135,6 +142,7 @@ struct Binding {
 
 struct Text {
   std::string file, directives, body;
+  int first_line = 1;  // of the section in its file
   std::vector<std::string> overrides;
   std::vector<Binding> bindings;
   std::vector<Member> params;
@@ -223,14 +231,69 @@ void parse_binding(const std::vector<Token>& tokens, size_t& i, Text& out) {
   out.bindings.push_back(binding);
 }
 
-Text parse(const fs::path& path, const std::string& shown) {
+// A part of a file: a kernel or a snippet.
+struct Section {
+  std::string file;   // as error messages show it
+  std::string shown;  // "ops/rope.wgsl"
+  bool kernel = false;
+  std::string name, choice;
+  int first_line = 1;
+  std::string text;
+};
+
+// "// use: weights = q4_k | q6_k" -> "weights", {"q4_k", "q6_k"}; without " = …" one choice without a name.
+struct Clause {
+  std::string name;
+  std::vector<std::string> choices = {""};
+};
+bool read_clause(const std::string& line, const std::string& word, int number, Clause& out) {
+  const std::string prefix = "// " + word + ":";
+  if (line.rfind(prefix, 0) != 0) return false;
+  const std::string rest = trim(line.substr(prefix.size()));
+  const size_t equals = rest.find('=');
+  out = {trim(rest.substr(0, equals))};
+  if (equals != std::string::npos) out.choices = split(rest.substr(equals + 1), '|');
+  if (out.name.empty() || out.choices.empty()) {
+    die(number, "the line must read '" + prefix + " name' or '" + prefix + " name = a'");
+  }
+  return true;
+}
+
+std::vector<Section> read_sections(const fs::path& path) {
   current_file = path.string();
-  Text out;
-  out.file = shown;
   const std::string text = read_whole(path);
   if (!text.empty() && text.back() != '\n') die(1, "the file must end with a newline");
   if (text.find(")wgsl\"") != std::string::npos) die(1, "the text )wgsl\" cannot be embedded");
-  const std::string code = without_comments(text);
+  const fs::path folder = path.parent_path();
+  const bool lib = folder.filename() == "lib";
+  std::string shown = folder.filename().string() + "/" + path.filename().string();
+  if (lib) shown = folder.parent_path().filename().string() + "/" + shown;
+  std::vector<Section> sections = {{path.string(), shown, !lib, path.stem().string(), "", 1, ""}};
+  std::istringstream lines(text);
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    Clause clause;
+    const bool kernel = read_clause(line, "kernel", number, clause);
+    if (kernel || read_clause(line, "snippet", number, clause)) {
+      if (clause.choices.size() > 1 || (kernel && !clause.choices[0].empty())) die(number, "a section has one name");
+      sections.push_back({path.string(), shown, kernel, clause.name, clause.choices[0], number, ""});
+    }
+    sections.back().text += line + "\n";
+  }
+  if (sections.size() > 1) {
+    if (!trim(without_comments(sections[0].text)).empty()) die(1, "there is code before the first section");
+    sections.erase(sections.begin());
+  }
+  return sections;
+}
+
+Text parse(const Section& section) {
+  current_file = section.file;
+  Text out;
+  out.file = section.shown;
+  out.first_line = section.first_line;
+  const std::string code = without_comments(section.text);
 
   std::istringstream code_lines(code);
   for (std::string bare; std::getline(code_lines, bare);) {
@@ -243,7 +306,7 @@ Text parse(const fs::path& path, const std::string& shown) {
     }
   }
 
-  const std::vector<Token> tokens = tokenize(code);
+  const std::vector<Token> tokens = tokenize(code, section.first_line);
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i].text == "struct" && i + 2 < tokens.size() && tokens[i + 1].text == "Params") {
       ++i;
@@ -257,42 +320,86 @@ Text parse(const fs::path& path, const std::string& shown) {
   return out;
 }
 
-struct Slot {
+using SnippetName = std::pair<std::string, std::string>;  // and choice
+using Snippets = std::map<SnippetName, Section>;
+
+Snippets find_snippets(const fs::path& folder) {
+  Snippets out;
+  for (const fs::path& place : {folder, folder / "lib"}) {
+    if (!fs::exists(place)) continue;
+    for (const fs::directory_entry& entry : fs::directory_iterator(place)) {
+      if (entry.path().extension() != ".wgsl") continue;
+      for (Section& section : read_sections(entry.path())) {
+        if (section.kernel) continue;
+        const SnippetName name = {section.name, section.choice};
+        const int line = section.first_line;
+        if (!out.emplace(name, std::move(section)).second) die(line, "a second snippet " + name.first);
+      }
+    }
+  }
+  return out;
+}
+
+struct Used {
   std::string name;
-  std::vector<std::pair<std::string, Text>> choices;
+  std::vector<std::string> choices;
 };
 
-std::vector<Slot> parse_slots(const fs::path& path) {
-  std::vector<Slot> slots;
-  const fs::path lib = path.parent_path() / "lib";
-  std::istringstream lines(read_whole(path));
-  int number = 0;
-  for (std::string line; std::getline(lines, line);) {
-    ++number;
-    const std::string prefix = "// use:";
-    if (line.rfind(prefix, 0) != 0) continue;
-    current_file = path.string();
-    const std::string rest = trim(line.substr(prefix.size()));
-    const size_t equals = rest.find('=');
-    Slot slot;
-    slot.name = trim(rest.substr(0, equals));
-    std::vector<std::string> choices = {""};
-    if (equals != std::string::npos) choices = split(rest.substr(equals + 1), '|');
-    if (slot.name.empty() || choices.empty())
-      die(number, "a snippet line must read '// use: name' or '// use: name = a | b'");
-    for (const std::string& choice : choices) {
-      const std::string file = choice.empty() ? slot.name + ".wgsl" : slot.name + "." + choice + ".wgsl";
-      current_file = path.string();
-      if (!fs::exists(lib / file)) die(number, "there is no snippet lib/" + file);
-      Text text = parse(lib / file, "kernels/lib/" + file);
-      if (!text.bindings.empty() || !text.params.empty()) {
-        die(1, "a snippet may not declare bindings or Params: they belong to the kernel file");
-      }
-      slot.choices.emplace_back(choice, std::move(text));
+struct KernelText {
+  std::string name;
+  Text main;
+  std::vector<Used> snippets;
+};
+
+KernelText parse_kernel(const Section& section, const Snippets& snippets, std::map<SnippetName, Text>& used) {
+  KernelText out = {section.name, parse(section), {}};
+  std::vector<Binding>& bindings = out.main.bindings;
+  const int at = section.first_line;
+  std::sort(bindings.begin(), bindings.end(), [](const Binding& a, const Binding& b) { return a.number < b.number; });
+  int uniforms = 0;
+  for (size_t i = 0; i < bindings.size(); ++i) {
+    const Binding& b = bindings[i];
+    if (i > 0 && bindings[i - 1].number == b.number) {
+      die(at, "binding " + std::to_string(b.number) + " is declared twice");
     }
-    slots.push_back(std::move(slot));
+    if (b.kind == "kUniform") {
+      ++uniforms;
+      if (b.number != 0 || b.name != "params")
+        die(at, "the uniform must be '@group(0) @binding(0) var<uniform> params: Params'");
+    }
   }
-  return slots;
+  if (bindings.empty()) die(at, "no bindings found");
+  if ((uniforms == 1) != !out.main.params.empty()) die(at, "struct Params and its uniform binding must come together");
+
+  std::istringstream lines(section.text);
+  int number = section.first_line - 1;
+  for (std::string line; std::getline(lines, line);) {
+    Clause clause;
+    current_file = section.file;
+    if (!read_clause(line, "use", ++number, clause)) continue;
+    if (clause.choices == std::vector<std::string>{"*"}) {
+      clause.choices.clear();
+      for (const auto& [name, unused] : snippets) {
+        if (name.first == clause.name) clause.choices.push_back(name.second);
+      }
+    }
+    for (const std::string& choice : clause.choices) {
+      const SnippetName name = {clause.name, choice};
+      const auto snippet = snippets.find(name);
+      if (snippet == snippets.end()) {
+        die(number, "there is no snippet " + clause.name + (choice.empty() ? "" : " = " + choice));
+      }
+      if (used.count(name) > 0) continue;
+      Text text = parse(snippet->second);
+      if (!text.bindings.empty() || !text.params.empty()) {
+        die(snippet->second.first_line, "a snippet may not declare bindings or Params: they belong to the kernel");
+      }
+      used.emplace(name, std::move(text));
+      current_file = section.file;
+    }
+    out.snippets.push_back({clause.name, clause.choices});
+  }
+  return out;
 }
 
 std::string camel(const std::string& name) {
@@ -309,14 +416,10 @@ std::string camel(const std::string& name) {
   return out;
 }
 
-std::string header(const std::string& op, const Text& main) {
-  std::ostringstream h;
-  const std::string type = camel(op);
-  h << "// Made by tools/gen_kernels from src/gpu/" << main.file << ". Do not edit.\n#pragma once\n\n"
-    << "#include <array>\n#include <cstddef>\n#include <cstdint>\n\n"
-    << "#include \"gpu/device.h\"\n#include \"gpu/kernel_source.h\"\n\n"
-    << "namespace doppler::gpu::wgsl {\n\nstruct " << type << " {\n  static const KernelSource& source();\n\n";
-  h << "  struct Params {\n";
+void emit_kernel_struct(std::ostringstream& h, const KernelText& kernel) {
+  const Text& main = kernel.main;
+  const std::string type = camel(kernel.name);
+  h << "struct " << type << " {\n  static const KernelSource& source();\n\n  struct Params {\n";
   uint32_t at = 0;
   int pad = 0;
   auto pad_to = [&](uint32_t offset) {
@@ -337,12 +440,20 @@ std::string header(const std::string& op, const Text& main) {
     names += (count++ ? ", " : "") + b.name;
   }
   h << "    std::array<BoundBuffer, " << count << "> list() const { return {" << names << "}; }\n  };\n};\n\n";
-  if (!main.params.empty()) {
-    for (const Member& m : main.params) {
-      h << "static_assert(offsetof(" << type << "::Params, " << m.name << ") == " << m.offset << ");\n";
-    }
-    h << "static_assert(sizeof(" << type << "::Params) == " << main.params_bytes << ");\n\n";
+  if (main.params.empty()) return;
+  for (const Member& m : main.params) {
+    h << "static_assert(offsetof(" << type << "::Params, " << m.name << ") == " << m.offset << ");\n";
   }
+  h << "static_assert(sizeof(" << type << "::Params) == " << main.params_bytes << ");\n\n";
+}
+
+std::string header(const std::string& shown, const std::vector<KernelText>& kernels) {
+  std::ostringstream h;
+  h << "// Made by tools/gen_kernels from src/gpu/" << shown << ". Do not edit.\n#pragma once\n\n"
+    << "#include <array>\n#include <cstddef>\n#include <cstdint>\n\n"
+    << "#include \"gpu/webgpu/device.h\"\n#include \"gpu/webgpu/kernel_source.h\"\n\n"
+    << "namespace doppler::gpu::wgsl {\n\n";
+  for (const KernelText& kernel : kernels) emit_kernel_struct(h, kernel);
   h << "}  // namespace doppler::gpu::wgsl\n";
   return h.str();
 }
@@ -352,35 +463,47 @@ void emit_text(std::ostringstream& c, const std::string& name, const Text& text)
   for (const std::string& o : text.overrides) c << "\"" << o << "\", ";
   c << "nullptr};\nconstexpr SourceText k" << name << " = {\n    R\"wgsl(" << text.directives
     << ")wgsl\",\n    R\"wgsl(" << text.body << ")wgsl\",\n    std::span<const char* const>(k" << name << "Overrides, "
-    << text.overrides.size() << ")};\n\n";
+    << text.overrides.size() << "),\n    \"" << text.file << "\", " << text.first_line << "};\n\n";
 }
 
-std::string source(const std::string& op, const Text& main, const std::vector<Slot>& slots) {
+std::string source(const std::string& file, const std::vector<KernelText>& kernels,
+                   const std::map<SnippetName, Text>& snippets) {
   std::ostringstream c;
-  c << "// Made by tools/gen_kernels from src/gpu/" << main.file << ". Do not edit.\n#include \"gpu/wgsl/" << op
-    << ".h\"\n\nnamespace doppler::gpu::wgsl {\nnamespace {\n\n";
-  emit_text(c, "Main", main);
-  for (const Slot& slot : slots) {
-    for (const auto& [choice, text] : slot.choices) emit_text(c, camel(slot.name) + "_" + choice, text);
-    c << "constexpr SlotChoice k" << camel(slot.name) << "Choices[] = {\n";
-    for (const auto& [choice, text] : slot.choices) {
-      c << "    {\"" << choice << "\", k" << camel(slot.name) << "_" << choice << "},\n";
+  c << "// Made by tools/gen_kernels from src/gpu/" << kernels[0].main.file << ". Do not edit.\n#include \"gpu/wgsl/"
+    << file << ".h\"\n\nnamespace doppler::gpu::wgsl {\nnamespace {\n\n";
+  for (const auto& [name, text] : snippets) emit_text(c, camel(name.first) + "_" + name.second, text);
+  for (const KernelText& kernel : kernels) {
+    const std::string type = camel(kernel.name);
+    emit_text(c, type + "Main", kernel.main);
+    for (const Used& use : kernel.snippets) {
+      c << "constexpr SnippetChoice k" << type << camel(use.name) << "Choices[] = {\n";
+      for (const std::string& choice : use.choices) {
+        c << "    {\"" << choice << "\", k" << camel(use.name) << "_" << choice << "},\n";
+      }
+      c << "};\n\n";
     }
-    c << "};\n\n";
+    if (!kernel.snippets.empty()) {
+      c << "constexpr Snippet k" << type << "Snippets[] = {\n";
+      for (const Used& use : kernel.snippets) {
+        c << "    {\"" << use.name << "\", k" << type << camel(use.name) << "Choices},\n";
+      }
+      c << "};\n\n";
+    }
+    c << "constexpr BindingInfo k" << type << "Bindings[] = {\n";
+    for (const Binding& b : kernel.main.bindings) {
+      c << "    {\"" << b.name << "\", " << b.number << ", BindingType::" << b.kind << ", "
+        << (b.kind == "kUniform" ? kernel.main.params_bytes : 0) << "},\n";
+    }
+    c << "};\n\nconstexpr KernelSource k" << type << "Source = {\"" << kernel.name << "\", k" << type << "Main, "
+      << (kernel.snippets.empty() ? "{}" : "k" + type + "Snippets") << ", k" << type << "Bindings, "
+      << kernel.main.params_bytes << "};\n\n";
   }
-  if (!slots.empty()) {
-    c << "constexpr Slot kSlots[] = {\n";
-    for (const Slot& slot : slots) c << "    {\"" << slot.name << "\", k" << camel(slot.name) << "Choices},\n";
-    c << "};\n\n";
+  c << "}  // namespace\n\n";
+  for (const KernelText& kernel : kernels) {
+    const std::string type = camel(kernel.name);
+    c << "const KernelSource& " << type << "::source() { return k" << type << "Source; }\n";
   }
-  c << "constexpr BindingInfo kBindings[] = {\n";
-  for (const Binding& b : main.bindings) {
-    c << "    {\"" << b.name << "\", " << b.number << ", BindingType::" << b.kind << ", "
-      << (b.kind == "kUniform" ? main.params_bytes : 0) << "},\n";
-  }
-  c << "};\n\nconstexpr KernelSource kSource = {\"" << op << "\", kMain, " << (slots.empty() ? "{}" : "kSlots")
-    << ", kBindings, " << main.params_bytes << "};\n\n}  // namespace\n\n"
-    << "const KernelSource& " << camel(op) << "::source() { return kSource; }\n\n}  // namespace doppler::gpu::wgsl\n";
+  c << "\n}  // namespace doppler::gpu::wgsl\n";
   return c.str();
 }
 
@@ -402,29 +525,20 @@ void write_if_changed(const fs::path& path, const std::string& text) {
 
 int main(int argc, char** argv) {
   if (argc != 3) {
-    std::cerr << "usage: gen_kernels kernels/OP.wgsl OUT_DIR\n";
+    std::cerr << "usage: gen_kernels ops/OP.wgsl OUT_DIR\n";
     return 2;
   }
   const fs::path path = argv[1], out = argv[2];
-  const std::string op = path.stem().string();
-  Text main = parse(path, "kernels/" + path.filename().string());
-  std::sort(main.bindings.begin(), main.bindings.end(),
-            [](const Binding& a, const Binding& b) { return a.number < b.number; });
-  int uniforms = 0;
-  for (size_t i = 0; i < main.bindings.size(); ++i) {
-    const Binding& b = main.bindings[i];
-    if (i > 0 && main.bindings[i - 1].number == b.number)
-      die(1, "binding " + std::to_string(b.number) + " is declared twice");
-    if (b.kind == "kUniform") {
-      ++uniforms;
-      if (b.number != 0 || b.name != "params")
-        die(1, "the uniform must be '@group(0) @binding(0) var<uniform> params: Params'");
-    }
+  const std::string file = path.stem().string();
+  const Snippets snippets = find_snippets(path.parent_path());
+  std::map<SnippetName, Text> used;
+  std::vector<KernelText> kernels;
+  for (const Section& section : read_sections(path)) {
+    if (section.kernel) kernels.push_back(parse_kernel(section, snippets, used));
   }
-  if (main.bindings.empty()) die(1, "no bindings found");
-  if ((uniforms == 1) != !main.params.empty()) die(1, "struct Params and its uniform binding must come together");
-  const std::vector<Slot> slots = parse_slots(path);
-  write_if_changed(out / (op + ".h"), header(op, main));
-  write_if_changed(out / (op + ".cpp"), source(op, main, slots));
+  current_file = path.string();
+  if (kernels.empty()) die(1, "there is no kernel in the file");
+  write_if_changed(out / (file + ".h"), header(kernels[0].main.file, kernels));
+  write_if_changed(out / (file + ".cpp"), source(file, kernels, used));
   return 0;
 }

@@ -4,7 +4,7 @@
 
 #include "base/json.h"
 #include "cli/verbs.h"
-#include "gpu/device.h"
+#include "gpu/webgpu/device.h"
 
 namespace doppler {
 namespace {

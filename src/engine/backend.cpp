@@ -6,8 +6,8 @@
 #include "cpu/cpu_executor.h"
 #include "engine/machine.h"
 #include "engine/missing_gpu.h"
-#include "gpu/device.h"
-#include "gpu/gpu_executor.h"
+#include "gpu/run/gpu_executor.h"
+#include "gpu/webgpu/device.h"
 #include "ref/ref_executor.h"
 
 namespace doppler {

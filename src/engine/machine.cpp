@@ -8,8 +8,8 @@
 
 #include "base/threads.h"
 #include "cpu/bandwidth.h"
-#include "gpu/bandwidth.h"
-#include "gpu/device.h"
+#include "gpu/ops/elementwise.h"
+#include "gpu/webgpu/device.h"
 
 namespace doppler {
 namespace {

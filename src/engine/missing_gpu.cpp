@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "gpu/device.h"
+#include "gpu/webgpu/device.h"
 
 namespace doppler {
 namespace fs = std::filesystem;

@@ -6,7 +6,7 @@
 #include "convert/convert.h"
 #include "debug/compare.h"
 #include "engine/backend.h"
-#include "gpu/device.h"
+#include "gpu/webgpu/device.h"
 #include "support/reference.h"
 #include "support/scratch.h"
 #include "support/software_gpu.h"

@@ -9,7 +9,7 @@
 #include "bench/inference.h"
 #include "convert/convert.h"
 #include "engine/backend.h"
-#include "gpu/device.h"
+#include "gpu/webgpu/device.h"
 #include "support/json_schema.h"
 #include "support/reference.h"
 #include "support/scratch.h"

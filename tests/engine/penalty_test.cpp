@@ -5,7 +5,7 @@
 #include "convert/convert.h"
 #include "engine/backend.h"
 #include "engine/sampler.h"
-#include "gpu/device.h"
+#include "gpu/webgpu/device.h"
 #include "support/reference.h"
 #include "support/scratch.h"
 #include "support/software_gpu.h"

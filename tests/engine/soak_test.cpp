@@ -6,7 +6,7 @@
 
 #include "engine/backend.h"
 #include "engine/session.h"
-#include "gpu/device.h"
+#include "gpu/webgpu/device.h"
 #include "support/allocations.h"
 #include "support/software_gpu.h"
 

@@ -8,7 +8,7 @@
 #include "engine/backend.h"
 #include "engine/perplexity.h"
 #include "engine/session.h"
-#include "gpu/device.h"
+#include "gpu/webgpu/device.h"
 #include "support/reference.h"
 #include "support/scratch.h"
 #include "support/software_gpu.h"

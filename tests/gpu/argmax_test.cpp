@@ -1,5 +1,5 @@
 // The greedy choice against the CPU's argmax: ties, NaN, infinities, sizes, penalty, and what it leaves in the state.
-#include "gpu/argmax.h"
+#include "gpu/ops/sample.h"
 
 #include <cmath>
 #include <limits>

@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "gpu/cases/attention_truth.h"
-#include "gpu/decode_state.h"
-#include "gpu/rope_tables.h"
+#include "gpu/ops/attention.h"
 #include "ref/ops.h"
 
 namespace doppler::gpu {

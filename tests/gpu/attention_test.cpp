@@ -4,11 +4,10 @@
 #include <cstring>
 
 #include "base/half.h"
-#include "gpu/attention_decode.h"
-#include "gpu/attention_prefill.h"
 #include "gpu/attention_problem.h"
 #include "gpu/cases/attention_cases.h"
 #include "gpu/gpu_test.h"
+#include "gpu/ops/attention.h"
 
 namespace doppler::gpu {
 namespace {
@@ -311,7 +310,7 @@ TEST(AttentionChoice, FitsTheSmallestDevice) {
           const Variant decode = choose_attention_decode(c, shape, splits, true);
           const double rounds = constant(decode, "round_dims");
           EXPECT_TRUE(rounds == 1 || rounds == 2 || rounds == 4 || rounds == 8);
-          const std::string heads = decode.slots.at(0).second;
+          const std::string heads = decode.snippets.at(0).second;
           const double vector = heads == "one" ? 4 : heads == "two" ? 8 : 16;
           EXPECT_LE(vector / 4, share == 3 ? 4 : share);
           EXPECT_LE(vector * (dim + std::max(512.0, rounds * 257) + 192 + 9) + 7.5 * dim, c.limits.workgroup_bytes);

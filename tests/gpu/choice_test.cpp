@@ -2,13 +2,10 @@
 #include <cmath>
 #include <map>
 
-#include "gpu/add.h"
-#include "gpu/embed.h"
-#include "gpu/expert_matmul.h"
-#include "gpu/experts.h"
 #include "gpu/gpu_test.h"
-#include "gpu/matvec.h"
-#include "gpu/norm.h"
+#include "gpu/ops/elementwise.h"
+#include "gpu/ops/experts.h"
+#include "gpu/ops/matvec.h"
 
 namespace doppler::gpu {
 namespace {
@@ -43,7 +40,7 @@ TEST(ChooseMatvec, StaysWithinTheSmallestDevicesLimitsForEveryShape) {
 
 TEST(ChooseMatvec, NamesTheWeightsType) {
   const Variant variant = choose_matvec(minimal_capabilities(), {DType::kQ6_K, 1152, 6912});
-  EXPECT_EQ(variant.slots.at(0).second, "q6_k");
+  EXPECT_EQ(variant.snippets.at(0).second, "q6_k");
   EXPECT_NE(variant.name().find("lanes=216"), std::string::npos) << variant.name();
 }
 
@@ -69,11 +66,12 @@ TEST(ChooseMatvec, AnUnknownTypeIsAnErrorNotADefault) {
 
 TEST(Compose, RefusesVariantsThatDoNotFitTheKernel) {
   const KernelSource& norm = []() -> const KernelSource& {
-    static const SlotChoice choices[] = {{"a", {"enable subgroups;\n", "\n\nfn a() {}\n", {}}},
-                                         {"b", {"", "fn b() {}\n", {}}}};
-    static const Slot slots[] = {{"s", choices}};
+    static const SnippetChoice choices[] = {{"a", {"enable subgroups;\n", "\n\nfn a() {}\n", {}, "ops/lib/s.wgsl", 10}},
+                                            {"b", {"", "fn b() {}\n", {}}}};
+    static const Snippet snippets[] = {{"s", choices}};
     static const char* const overrides[] = {"threads"};
-    static const KernelSource source = {"k", {"", "override threads: u32;\n", overrides}, slots, {}, 0};
+    static const KernelSource source = {
+        "k", {"", "override threads: u32;\n", overrides, "ops/k.wgsl"}, snippets, {}, 0};
     return source;
   }();
   EXPECT_EQ(error_of([&] { compose(norm, {}); }).code, ErrorCode::kInternal);
@@ -83,8 +81,8 @@ TEST(Compose, RefusesVariantsThatDoNotFitTheKernel) {
 
   const ComposedSource composed = compose(norm, {{{"s", "a"}}, {{"threads", 1}}});
   EXPECT_EQ(composed.text, "enable subgroups;\n\n\nfn a() {}\noverride threads: u32;\n");
-  EXPECT_EQ(composed.locate(4), "kernels/lib/s.a.wgsl:3");
-  EXPECT_EQ(composed.locate(5), "kernels/k.wgsl:1");
+  EXPECT_EQ(composed.locate(4), "ops/lib/s.wgsl:12");
+  EXPECT_EQ(composed.locate(5), "ops/k.wgsl:1");
 }
 
 // A large GPU: 32 lanes a subgroup, integer products.

@@ -1,12 +1,12 @@
-#include "gpu/device.h"
+#include "gpu/webgpu/device.h"
 
 #include <fstream>
 #include <numeric>
 
-#include "gpu/add.h"
 #include "gpu/gpu_test.h"
-#include "gpu/recording.h"
-#include "gpu/wgsl/add.h"
+#include "gpu/ops/elementwise.h"
+#include "gpu/webgpu/recording.h"
+#include "gpu/wgsl/elementwise.h"
 
 namespace doppler::gpu {
 namespace {
@@ -116,20 +116,21 @@ TEST(Device, WritesAndReadsOutsideABufferAreRefused) {
 
 TEST(Device, ShaderErrorsNameTheFileAndLineOfTheFault) {
   DOPPLER_NEED_DEVICE(device);
-  const SlotChoice choice = {"", {"", "fn fine() -> u32 {\n  return 1u;\n}\n", {}}};
-  const Slot slot = {"fine", {&choice, 1}};
+  const SnippetChoice choice = {"", {"", "fn fine() -> u32 {\n  return 1u;\n}\n", {}}};
+  const Snippet snippet = {"fine", {&choice, 1}};
   const BindingInfo binding = {"out", 0, BindingType::kStorage, 0};
   const KernelSource broken = {"broken",
                                {"",
                                 "@group(0) @binding(0) var<storage, read_write> out: array<f32>;\n"
                                 "@compute @workgroup_size(1)\nfn main() {\n  out[0] = fine() + nonsense;\n}\n",
-                                {}},
-                               {&slot, 1},
+                                {},
+                                "ops/broken.wgsl"},
+                               {&snippet, 1},
                                {&binding, 1},
                                0};
   const Error error = error_of([&] { device.kernel(broken, {}); });
   EXPECT_EQ(error.code, ErrorCode::kDevice);
-  EXPECT_NE(error.what.find("kernels/broken.wgsl:4"), std::string::npos) << error.what;
+  EXPECT_NE(error.what.find("ops/broken.wgsl:4"), std::string::npos) << error.what;
   EXPECT_NE(error.where.find("broken"), std::string::npos);
 }
 

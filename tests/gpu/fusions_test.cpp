@@ -1,4 +1,4 @@
-#include "gpu/fusions.h"
+#include "gpu/run/fusions.h"
 
 #include <gtest/gtest.h>
 
@@ -72,62 +72,63 @@ TEST(Fusions, ALayerOfExpertsIsSixGroups) {
 TEST(Fusions, StepsInsideOneAreSeenThroughWhatItReadsOrStores) {
   const Plan plan = build_plan(doppler::testing::quirky_config());
   const std::vector<FusedGroup> groups = fuse_for_decode(plan);
-  using Source = Sight::Source;
+  using Kind = TapSource::Kind;
   const auto number = [&](const std::string& name) { return static_cast<int>(plan.find(name) - plan.steps.data()); };
   const auto width = [&](const std::string& name) {
     return plan.values[static_cast<size_t>(plan.find(name)->output)].width;
   };
-  const auto see = [&](const std::string& name) {
-    const auto sights = look_into(plan, groups, [&](const Step& step) { return step.name == name; }).all;
-    EXPECT_EQ(sights.size(), 1u);
-    EXPECT_EQ(sights.at(0).step, number(name));
-    return sights.at(0);
+  const auto source_of = [&](const std::string& name) {
+    const auto sources = plan_taps(plan, groups, [&](const Step& step) { return step.name == name; }).sources;
+    EXPECT_EQ(sources.size(), 1u);
+    EXPECT_EQ(sources.at(0).step, number(name));
+    return sources.at(0);
   };
-  EXPECT_TRUE(look_into(plan, groups, [](const Step&) { return false; }).all.empty());
+  EXPECT_TRUE(plan_taps(plan, groups, [](const Step&) { return false; }).sources.empty());
   for (const char* stored : {"embed", "layer1.attn_out", "layer1.attn_residual", "layer1.glu", "layer1.ffn_out",
                              "layer1.out", "layer3.out", "logits"}) {
-    const Sight sight = see(stored);
-    EXPECT_EQ(sight.source, Source::kValue) << stored;
-    EXPECT_EQ(sight.of, plan.find(stored)->output) << stored;
-    EXPECT_EQ(sight.norm, -1) << stored;
+    const TapSource source = source_of(stored);
+    EXPECT_EQ(source.kind, Kind::kValue) << stored;
+    EXPECT_EQ(source.of, plan.find(stored)->output) << stored;
+    EXPECT_EQ(source.norm, -1) << stored;
   }
-  const Sight norm = see("layer1.pre_ffn_norm");
+  const TapSource norm = source_of("layer1.pre_ffn_norm");
   EXPECT_EQ(norm.of, plan.find("layer1.attn_residual")->output);
   EXPECT_EQ(norm.norm, number("layer1.pre_ffn_norm"));
-  EXPECT_EQ(see("layer1.post_ffn_norm").of, plan.find("layer1.ffn_out")->output);
+  EXPECT_EQ(source_of("layer1.post_ffn_norm").of, plan.find("layer1.ffn_out")->output);
 
-  const Sight v = see("layer1.v_proj"), k = see("layer1.k_rope");
-  EXPECT_EQ(v.source, Source::kQkv);
+  const TapSource v = source_of("layer1.v_proj"), k = source_of("layer1.k_rope");
+  EXPECT_EQ(v.kind, Kind::kQkv);
   EXPECT_EQ(v.of, 1);
   EXPECT_EQ(v.from, width("layer1.q_proj") + width("layer1.k_proj"));
-  EXPECT_EQ(k.source, Source::kQkv);
+  EXPECT_EQ(k.kind, Kind::kQkv);
   EXPECT_EQ(k.from, width("layer1.q_proj"));
   EXPECT_EQ(k.norm, number("layer1.k_norm"));
   EXPECT_EQ(k.rope, number("layer1.k_rope"));
-  EXPECT_EQ(see("layer1.attention").source, Source::kSplits);
+  EXPECT_EQ(source_of("layer1.attention").kind, Kind::kSplits);
 
-  const Sight up = see("layer1.up_proj");
-  EXPECT_EQ(up.source, Source::kBeside);
+  const TapSource up = source_of("layer1.up_proj");
+  EXPECT_EQ(up.kind, Kind::kRecomputed);
   EXPECT_EQ(groups[static_cast<size_t>(up.of)].norm, number("layer1.pre_ffn_norm"));
   EXPECT_EQ(up.from, width("layer1.gate_proj"));
-  EXPECT_EQ(see("raw_logits").source, Source::kBeside);
+  EXPECT_EQ(source_of("raw_logits").kind, Kind::kRecomputed);
 }
 
-TEST(Fusions, WhatExpertsMakeOnTheWayIsRunAlone) {
+TEST(Fusions, WhatExpertsMakeOnTheWayIsRecomputed) {
   const Plan plan = build_plan(doppler::testing::expert_config());
   const std::vector<FusedGroup> groups = fuse_for_decode(plan);
-  const auto alone = [&](const std::string& name) {
+  const auto recomputed = [&](const std::string& name) {
     std::vector<std::string> list;
-    for (const int s : look_into(plan, groups, [&](const Step& step) { return step.name == name; }).alone) {
+    for (const int s : plan_taps(plan, groups, [&](const Step& step) { return step.name == name; }).recomputed) {
       list.push_back(plan.steps[static_cast<size_t>(s)].name);
     }
     return list;
   };
   for (const char* stored : {"layer0.router", "layer0.route", "layer0.ffn_out", "layer0.pre_ffn_norm"}) {
-    EXPECT_TRUE(alone(stored).empty()) << stored;
+    EXPECT_TRUE(recomputed(stored).empty()) << stored;
   }
-  EXPECT_EQ(alone("layer0.experts_down"), (std::vector<std::string>{"layer0.pre_ffn_norm", "layer0.experts_gate_up",
-                                                                    "layer0.glu", "layer0.experts_down"}));
+  EXPECT_EQ(
+      recomputed("layer0.experts_down"),
+      (std::vector<std::string>{"layer0.pre_ffn_norm", "layer0.experts_gate_up", "layer0.glu", "layer0.experts_down"}));
 }
 
 }  // namespace

@@ -75,14 +75,16 @@ TEST_F(Generator, ListsBuffersByBindingNumber) {
 
 TEST_F(Generator, EmbedsSnippetsAndLiftsDirectives) {
   snippet("one.wgsl", "fn one() {}\n");
-  snippet("pick.a.wgsl", "enable subgroups;\nfn pick() {}\noverride size: u32 = 1;\n");
-  snippet("pick.b.wgsl", "fn pick() {}\n");
+  snippet("several.wgsl",
+          "// Words about the file.\n\n// snippet: pick = a\nenable subgroups;\nfn pick() {}\noverride size: u32 = 1;\n"
+          "// snippet: pick = b\nfn pick() {}\n");
   const Generated g = run(std::string("// use: one\n// use: pick = a | b\nstruct Params { n: u32 }\n") + kBindings);
   ASSERT_EQ(g.status, 0) << g.errors;
   EXPECT_NE(g.source.find("R\"wgsl(enable subgroups;\n)wgsl\""), std::string::npos) << g.source;
-  EXPECT_NE(g.source.find("R\"wgsl(\nfn pick(){}\noverride size:u32=1;\n"), std::string::npos) << g.source;
+  EXPECT_NE(g.source.find("R\"wgsl(\n\nfn pick(){}\noverride size:u32=1;\n"), std::string::npos) << g.source;
   EXPECT_NE(g.source.find("{\"size\", nullptr}"), std::string::npos);
-  EXPECT_NE(g.source.find("{\"pick\", kPickChoices}"), std::string::npos);
+  EXPECT_NE(g.source.find("{\"pick\", kSomeOpPickChoices}"), std::string::npos);
+  EXPECT_NE(g.source.find("lib/several.wgsl\", 3};"), std::string::npos) << g.source;
 }
 
 TEST_F(Generator, LeavesOutSpacesButNotBetweenWordsOrOperators) {
@@ -104,7 +106,7 @@ TEST_F(Generator, SaysWhatIsWrongAndWhere) {
       {params + "@group(1) @binding(0) var<uniform> params: Params;\n", "some_op.wgsl:2: error: a binding must read"},
       {params + "@group(0) @binding(0) var<storage, read> a: array<f32>;\n", "must come together"},
       {params + kBindings + "@group(0) @binding(2) var<storage, read> z: array<f32>;\n", "binding 2 is declared twice"},
-      {"// use: missing\n" + params + kBindings, "some_op.wgsl:1: error: there is no snippet lib/missing.wgsl"},
+      {"// use: missing\n" + params + kBindings, "some_op.wgsl:1: error: there is no snippet missing"},
       {"fn main() {}\n", "no bindings found"},
       {params + kBindings + "fn main() {}", "must end with a newline"},
   };
@@ -113,6 +115,30 @@ TEST_F(Generator, SaysWhatIsWrongAndWhere) {
     EXPECT_NE(g.status, 0) << wgsl;
     EXPECT_NE(g.errors.find(message), std::string::npos) << g.errors << " for\n" << wgsl;
   }
+}
+
+TEST_F(Generator, AFileMayHoldSeveralKernelsAndSnippets) {
+  snippet("types.wgsl", "// snippet: type = a\nfn a() {}\n// snippet: type = b\nfn b() {}\n");
+  const Generated g = run(std::string("// Words about the file.\n// snippet: own\nfn own() {}\n// kernel: first_one\n"
+                                      "// use: own\n// use: type = *\nstruct Params { n: u32 }\n") +
+                          kBindings + "// kernel: other\nstruct Params { m: f32 }\n" + kBindings);
+  ASSERT_EQ(g.status, 0) << g.errors;
+  for (const char* line : {"struct FirstOne {", "struct Other {", "uint32_t n = {};", "float m = {};"}) {
+    EXPECT_NE(g.header.find(line), std::string::npos) << line << "\n" << g.header;
+  }
+  for (const char* line : {"{\"own\", kFirstOneOwnChoices}", "{\"a\", kType_a}", "{\"b\", kType_b}",
+                           "kOtherSource = {\"other\", kOtherMain, {}, kOtherBindings, 4}"}) {
+    EXPECT_NE(g.source.find(line), std::string::npos) << line << "\n" << g.source;
+  }
+}
+
+TEST_F(Generator, RefusesSectionsThatCannotBe) {
+  const std::string kernel = std::string("// kernel: k\nstruct Params { n: u32 }\n") + kBindings;
+  EXPECT_NE(run("fn lost() {}\n" + kernel).errors.find("some_op.wgsl:1: error: there is code before the first section"),
+            std::string::npos);
+  EXPECT_NE(run("// snippet: twice\n// snippet: twice\n" + kernel).errors.find(":2: error: a second snippet twice"),
+            std::string::npos);
+  EXPECT_NE(run("// snippet: only\n").errors.find("there is no kernel"), std::string::npos);
 }
 
 TEST_F(Generator, ASnippetMayNotDeclareBindings) {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "gpu/device.h"
+#include "gpu/webgpu/device.h"
 
 namespace doppler::gpu {
 

@@ -1,6 +1,6 @@
 // Which kernel and tile a matrix product takes, without a GPU.
 #include "gpu/gpu_test.h"
-#include "gpu/matmul.h"
+#include "gpu/ops/matmul.h"
 
 namespace doppler::gpu {
 namespace {
@@ -210,7 +210,7 @@ TEST(ChooseMatmul, ScratchOfABlockIsEnoughForEveryShorterOne) {
       MatmulShape shape = {DType::kQ4_K, 700, rows, cols, false, true};
       Weight weight;
       weight.parts.emplace_back().rows = static_cast<int64_t>(rows);
-      const uint64_t bytes = most_matmul_scratch_bytes(capabilities, shape, weight);
+      const uint64_t bytes = max_matmul_scratch_bytes(capabilities, shape, weight);
       for (shape.tokens = 2; shape.tokens <= 700; ++shape.tokens) {
         const MatmulChoice choice = choose_matmul(capabilities, shape);
         ASSERT_LE(matmul_scratch_bytes(choice, weight, shape.tokens), bytes) << shape.tokens << " " << choice.name();

@@ -1,4 +1,4 @@
-#include "gpu/matmul.h"
+#include "gpu/ops/matmul.h"
 
 #include <fmt/format.h>
 

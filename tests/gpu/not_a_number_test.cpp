@@ -2,11 +2,9 @@
 #include <cstring>
 #include <limits>
 
-#include "gpu/attention_decode.h"
-#include "gpu/attention_prefill.h"
 #include "gpu/attention_problem.h"
 #include "gpu/gpu_test.h"
-#include "gpu/rope_store.h"
+#include "gpu/ops/attention.h"
 
 namespace doppler::gpu {
 namespace {

@@ -1,4 +1,4 @@
-#include "gpu/project.h"
+#include "gpu/ops/project.h"
 
 #include <fmt/format.h>
 
@@ -236,16 +236,16 @@ TEST(Project, LeavesTheBestOfEveryWorkgroup) {
                  y = device.create_buffer("y", static_cast<uint64_t>(rows) * 4);
     const ResidualNorm input{
         .x = x, .branch = {}, .norms = norms, .branch_norm = false, .r = r, .eps = 1e-6f, .offset = 1};
-    for (const uint64_t most_bytes : {uint64_t{0}, uint64_t{100000}}) {
-      const Weight weight = upload_weight(device, matrix.tensor, most_bytes);
+    for (const uint64_t max_bytes : {uint64_t{0}, uint64_t{100000}}) {
+      const Weight weight = upload_weight(device, matrix.tensor, max_bytes);
       const uint32_t count = best_pairs(device.capabilities(), weight), before = 3;
       const Buffer pairs = device.create_buffer("pairs", uint64_t{8} * (before + count));
       Recording recording(device, "project");
       record_project_norm(recording, "logits", weight, input, {}, y);
-      Finish finish;
-      finish.best = true;
-      finish.first_pair = before;
-      record_project_norm(recording, "best", weight, input, finish, pairs);
+      Epilogue epilogue;
+      epilogue.best = true;
+      epilogue.first_pair = before;
+      record_project_norm(recording, "best", weight, input, epilogue, pairs);
       device.submit(recording);
       const std::vector<float> logits = read<float>(device, y, static_cast<size_t>(rows));
       const std::vector<uint32_t> got = read<uint32_t>(device, pairs, 2 * (before + count));

@@ -1,4 +1,4 @@
-#include "gpu/quantize_activations.h"
+#include "gpu/ops/activations.h"
 
 #include <cmath>
 #include <iostream>

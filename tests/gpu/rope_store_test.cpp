@@ -1,5 +1,5 @@
 // Norm, rotary embedding and the cache's store against ref::norm and ref::rope.
-#include "gpu/rope_store.h"
+#include "gpu/ops/attention.h"
 
 #include <fmt/format.h>
 #include <cstring>
@@ -12,7 +12,7 @@ namespace doppler::gpu {
 namespace {
 
 // Rows of width `heads · dim` through norm (if any) and rope, and how far a kernel in f32 may be from that.
-// Norm: as many half-ulps as the sum has terms, halved by the root, and a dozen; rope: two products and a sum of both
+// Norm: as many half-ulps as the sum has terms, f16 by the root, and a dozen; rope: two products and a sum of both
 // partners with table entries three half-ulps off.
 struct Expected {
   std::vector<float> value;

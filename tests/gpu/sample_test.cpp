@@ -1,6 +1,6 @@
 // Sampling against the CPU's sampler: the same token for the same logits, seed and draw, unless the draw or a filter's
 // border falls between two candidates more closely than sums in f32 can tell.
-#include "gpu/sample.h"
+#include "gpu/ops/sample.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "gpu/weight_layout.h"
+#include "gpu/ops/weight_layout.h"
 
 #include <cmath>
 #include <cstring>

@@ -7,8 +7,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "gpu/recording.h"
-#include "gpu/subgroup_probe.h"
+#include "gpu/webgpu/device_checks.h"
 #include "host.h"
 
 namespace doppler::gpu {
@@ -58,9 +57,6 @@ struct BindGroupState {
 };
 
 namespace {
-
-// A write copies its bytes in the browser; more than this waits for the GPU first.
-constexpr uint64_t kMostQueuedBytes = 32u << 20;
 
 uint32_t length(std::string_view text) { return static_cast<uint32_t>(text.size()); }
 
@@ -120,20 +116,17 @@ std::vector<HostCommand> commands_of(const Recording& recording) {
   return list;
 }
 
-void require_timestamps(const Device& device) {
-  if (device.capabilities().timestamps) return;
-  fail({ErrorCode::kUnsupported, "this device has no timestamp queries", device.info().name, "", "", ""});
-}
-
-std::vector<double> timed(Recording& recording, int times, bool each) {
+// (begin, end) of every pass, from the first begin on.
+std::vector<std::pair<double, double>> timed(Recording& recording, int times, bool each) {
   recording.flush_params();
   const std::vector<HostCommand> list = commands_of(recording);
-  // At most a pass a command; each has a begin and an end.
+  // At most a pass per command; each has a begin and an end.
   std::vector<double> clock(2 * list.size() * static_cast<size_t>(times));
   const uint32_t pairs = host_gpu_time(list.data(), static_cast<uint32_t>(list.size()), static_cast<uint32_t>(times),
                                        each, clock.data(), static_cast<uint32_t>(clock.size() / 2));
-  clock.resize(2 * size_t{pairs});
-  return clock;
+  std::vector<std::pair<double, double>> passes;
+  for (size_t i = 0; i < pairs; ++i) passes.emplace_back(clock[2 * i] - clock[0], clock[2 * i + 1] - clock[0]);
+  return passes;
 }
 
 }  // namespace
@@ -162,13 +155,7 @@ Device::Device(const DeviceOptions& options) : state_(std::make_shared<DeviceSta
 Device::~Device() = default;
 
 Buffer Device::create_buffer(std::string label, uint64_t bytes, BufferUse use) {
-  const Limits& limits = capabilities().limits;
-  bytes = (std::max<uint64_t>(bytes, 16) + 15) / 16 * 16;
-  if (bytes > limits.max_buffer_bytes) {
-    fail({ErrorCode::kMemory, "a buffer is larger than this device allows", label,
-          fmt::format("up to {} bytes", limits.max_buffer_bytes), fmt::format("{}", bytes),
-          "Use a smaller context or a smaller model"});
-  }
+  bytes = checked_buffer_bytes(capabilities().limits, label, bytes);
   auto buffer = std::make_shared<BufferState>();
   buffer->device = state_;
   buffer->handle = host_gpu_buffer(label.data(), length(label), static_cast<double>(bytes), static_cast<uint32_t>(use));
@@ -180,19 +167,14 @@ Buffer Device::create_buffer(std::string label, uint64_t bytes, BufferUse use) {
 }
 
 void Device::write(const Buffer& buffer, uint64_t offset, std::span<const std::byte> bytes) {
-  if (offset % 4 != 0 || bytes.size() % 4 != 0 || offset > buffer.size() || bytes.size() > buffer.size() - offset) {
-    fail({ErrorCode::kInternal, "a write leaves its buffer or its alignment", buffer.label(),
-          fmt::format("within {} bytes", buffer.size()), fmt::format("{} bytes at {}", bytes.size(), offset), ""});
-  }
-  while (!bytes.empty()) {
-    const auto piece = bytes.first(std::min<size_t>(bytes.size(), kMostQueuedBytes));
-    if (state_->queued_write_bytes + piece.size() > kMostQueuedBytes) wait();
-    host_gpu_write(buffer.state().handle, static_cast<double>(offset), piece.data(),
-                   static_cast<uint32_t>(piece.size()));
-    state_->queued_write_bytes += piece.size();
-    offset += piece.size();
-    bytes = bytes.subspan(piece.size());
-  }
+  check_write(buffer, offset, bytes.size());
+  // A write copies its bytes in the browser.
+  write_throttled(
+      offset, bytes, state_->queued_write_bytes, [&] { wait(); },
+      [&](uint64_t at, std::span<const std::byte> piece) {
+        host_gpu_write(buffer.state().handle, static_cast<double>(at), piece.data(),
+                       static_cast<uint32_t>(piece.size()));
+      });
 }
 
 Kernel Device::kernel(const KernelSource& source, const Variant& variant) {
@@ -207,7 +189,8 @@ Kernel Device::kernel(const KernelSource& source, const Variant& variant) {
                                                                    : "storage";
     about["bindings"].push_back({{"binding", binding.binding}, {"type", type}, {"size", binding.min_bytes}});
   }
-  for (const ComposedSource::Part& part : composed.parts) about["parts"].push_back({part.first_line, part.file});
+  for (const ComposedSource::Part& part : composed.parts)
+    about["parts"].push_back({part.first_line, part.file, part.file_line});
   const std::string text = about.dump();
   auto kernel = std::make_shared<KernelState>();
   kernel->source = &source;
@@ -218,25 +201,11 @@ Kernel Device::kernel(const KernelSource& source, const Variant& variant) {
 
 BindGroup Device::create_bind_group(const std::string& label, const Kernel& kernel,
                                     std::span<const BoundBuffer> buffers) {
-  const KernelSource& source = kernel.source();
-  if (buffers.size() != source.bindings.size()) {
-    fail({ErrorCode::kInternal, fmt::format("kernel {} is given a wrong number of buffers", source.name), label,
-          fmt::format("{}", source.bindings.size()), fmt::format("{}", buffers.size()), ""});
-  }
   auto group = std::make_shared<BindGroupState>();
   std::vector<HostBinding> list;
-  for (size_t i = 0; i < buffers.size(); ++i) {
-    const BoundBuffer& bound = buffers[i];
-    const std::string place = fmt::format("{}: binding {} of kernel {}", label, source.bindings[i].name, source.name);
-    if (!bound.buffer) fail({ErrorCode::kInternal, "a buffer is missing", place, "", "", ""});
-    if (bound.offset > bound.buffer.size() || bound.size > bound.buffer.size() - bound.offset) {
-      fail({ErrorCode::kInternal, "a bound range leaves its buffer", place,
-            fmt::format("within {} bytes", bound.buffer.size()), fmt::format("{} at {}", bound.size, bound.offset),
-            ""});
-    }
-    const uint64_t size = bound.size != 0 ? bound.size : bound.buffer.size() - bound.offset;
-    list.push_back({source.bindings[i].binding, bound.buffer.state().handle, static_cast<double>(bound.offset),
-                    static_cast<double>(size)});
+  for (const BoundBuffer& bound : checked_bindings(label, kernel.source(), buffers)) {
+    list.push_back({kernel.source().bindings[list.size()].binding, bound.buffer.state().handle,
+                    static_cast<double>(bound.offset), static_cast<double>(bound.size)});
     group->buffers.push_back(bound.buffer);
   }
   group->handle = host_gpu_bind_group(label.data(), length(label), kernel.state().handle, list.data(),
@@ -263,30 +232,18 @@ uint64_t Device::dispatches() const { return state_->dispatches; }
 
 std::vector<StepTime> Device::profile(Recording& recording) {
   require_timestamps(*this);
-  std::vector<StepTime> steps;
-  if (recording.dispatches() == 0) return steps;
-  const std::vector<double> clock = timed(recording, 1, true);
-  for (const Recording::Command& command : recording.commands()) {
-    if (const auto* dispatch = std::get_if<Recording::Dispatch>(&command)) {
-      const size_t i = 2 * steps.size();
-      steps.push_back({dispatch->step, clock.at(i) - clock.at(0), clock.at(i + 1) - clock.at(0)});
-    }
-  }
-  return steps;
+  if (recording.dispatches() == 0) return {};
+  return step_times(recording, timed(recording, 1, true));
 }
 
 double Device::time_ns(Recording& recording, int times) {
   require_timestamps(*this);
   if (recording.dispatches() == 0 || times < 1) return 0;
-  const std::vector<double> clock = timed(recording, times, false);
-  return clock.back() - clock.front();
+  return timed(recording, times, false).back().second;
 }
 
 void Device::read(const Buffer& buffer, uint64_t offset, std::span<std::byte> out) {
-  if (offset % 4 != 0 || offset > buffer.size() || out.size() > buffer.size() - offset) {
-    fail({ErrorCode::kInternal, "a read leaves its buffer", buffer.label(),
-          fmt::format("within {} bytes", buffer.size()), fmt::format("{} bytes at {}", out.size(), offset), ""});
-  }
+  check_read(buffer, offset, out.size());
   if (!out.empty()) {
     host_gpu_read(buffer.state().handle, static_cast<double>(offset), out.data(), static_cast<uint32_t>(out.size()));
   }
@@ -296,7 +253,7 @@ void Device::read(const Buffer& buffer, uint64_t offset, std::span<std::byte> ou
 void Device::begin_read(const Buffer& readback) {
   BufferState& buffer = readback.state();
   if (buffer.use != BufferUse::kReadback || buffer.mapping) {
-    fail({ErrorCode::kInternal, "begin_read needs an idle readback buffer", buffer.label, "", "", ""});
+    fail({.code = ErrorCode::kInternal, .what = "begin_read needs an idle readback buffer", .where = buffer.label});
   }
   buffer.mapping = true;
   host_gpu_begin_read(buffer.handle);
@@ -306,7 +263,7 @@ void Device::end_read(const Buffer& readback, uint64_t bytes,
                       const std::function<void(std::span<const std::byte>)>& see) {
   BufferState& buffer = readback.state();
   if (!buffer.mapping || bytes > buffer.bytes) {
-    fail({ErrorCode::kInternal, "end_read without begin_read, or of too much", buffer.label, "", "", ""});
+    fail({.code = ErrorCode::kInternal, .what = "end_read without begin_read, or of too much", .where = buffer.label});
   }
   std::vector<std::byte> out(static_cast<size_t>(bytes));
   host_gpu_end_read(buffer.handle, out.data(), static_cast<uint32_t>(out.size()));

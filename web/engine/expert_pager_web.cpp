@@ -1,5 +1,5 @@
 // A page bounds no GPU memory, so nothing is paged here.
-#include "gpu/expert_pager.h"
+#include "gpu/run/expert_pager.h"
 
 namespace doppler::gpu {
 

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "gpu/gpu_executor.h"
+#include "gpu/run/gpu_executor.h"
 #include "host.h"
 
 namespace doppler::web {

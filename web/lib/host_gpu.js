@@ -227,7 +227,7 @@ export class GpuHost {
     const {messages} = await module.getCompilationInfo();
     const place = (line) => {
       const part = about.parts.findLast(([first]) => line >= first);
-      return part ? `${part[1]}:${line - part[0] + 1}` : 'directives';
+      return part ? `${part[1]}:${line - part[0] + part[2]}` : 'directives';
     };
     const text = messages.filter(({type}) => type === 'error').map((m) => `${place(m.lineNum)}:${m.linePos}: ${m.message}`);
     throw new DopplerError('device', `a kernel does not compile: ${text.join('; ') || (failure ?? scope).message} (kernel ${about.label})`);

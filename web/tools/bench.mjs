@@ -16,6 +16,7 @@ import {fileURLToPath} from 'node:url';
 import {parseArgs} from 'node:util';
 import {copyBandwidth} from './bandwidth.mjs';
 import {Heaps} from './heaps.mjs';
+import {kernelText} from './kernel_text.mjs';
 import {fileFor, sendFile} from './serve.mjs';
 
 const web = dirname(dirname(fileURLToPath(import.meta.url)));
@@ -134,9 +135,7 @@ const verbs = {
   },
 
   async bandwidth() {
-    const kernels = join(root, 'src', 'gpu', 'kernels');
-    const code = ['lib/index.wgsl', 'copy.wgsl'].map((name) => readFileSync(join(kernels, name), 'utf8')).join('\n');
-    return {bytes_per_second: await inPage(copyBandwidth, code)};
+    return {bytes_per_second: await inPage(copyBandwidth, kernelText(root, 'copy'))};
   },
 };
 

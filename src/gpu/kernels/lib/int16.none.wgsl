@@ -1,1 +1,0 @@
-// Float activations need no integers.

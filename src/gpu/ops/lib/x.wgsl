@@ -1,0 +1,206 @@
+// x of a decode projection, in workgroup memory or as the dispatch before left it.
+
+// snippet: x = float
+// x of a decode projection in workgroup memory, as floats: quad q of piece p at [q][p], so that neighbouring threads read
+// neighbouring quads.
+override max_pieces: u32 = 64;
+var<workgroup> x_quads: array<vec4<f32>, 8u * max_pieces>;
+
+// Elements 4·quad … 4·quad + 3; all quads of all pieces must be put, zeros past the end.
+fn x_put(quad: u32, v: vec4<f32>) {
+  x_quads[(quad & 7u) * max_pieces + (quad >> 3u)] = v;
+}
+// Between the last x_put() and the first x_piece(), in uniform control flow.
+fn prepare_x(thread: u32) {
+  workgroupBarrier();
+}
+
+struct X {
+  piece: Piece,
+  low: f32,
+  high: f32,
+}
+fn x_total(v: vec4<f32>) -> f32 {
+  return (v.x + v.y) + (v.z + v.w);
+}
+fn x_piece(p: u32) -> X {
+  let v = Piece(x_quads[p], x_quads[max_pieces + p], x_quads[2u * max_pieces + p], x_quads[3u * max_pieces + p],
+                x_quads[4u * max_pieces + p], x_quads[5u * max_pieces + p], x_quads[6u * max_pieces + p],
+                x_quads[7u * max_pieces + p]);
+  return X(v, x_total((v.a + v.b) + (v.c + v.d)), x_total((v.e + v.f) + (v.g + v.h)));
+}
+fn x_dot(raw: Raw, piece: u32, x: X) -> f32 {
+  return raw_dot(raw, piece, x.piece, x.low, x.high);
+}
+
+// snippet: x = int8
+requires packed_4x8_integer_dot_product;
+
+// x of a decode projection in workgroup memory, as int8 with one scale per piece of 32. Halves the instructions of a dot
+// product and more; used with quantised weights only. The error of an element is at most scale / 2 = max|piece| / 254.
+override max_pieces: u32 = 64;
+var<workgroup> x_quads: array<vec4<f32>, 8u * max_pieces>;  // [quad][piece], as it came
+var<workgroup> x_words: array<vec4<u32>, 2u * max_pieces>;  // [half][piece]: 16 elements each
+var<workgroup> x_scale: array<f32, max_pieces>;
+var<workgroup> x_sums: array<vec2<i32>, max_pieces>;        // Σ of the first half, of the last
+
+fn x_put(quad: u32, v: vec4<f32>) {
+  x_quads[(quad & 7u) * max_pieces + (quad >> 3u)] = v;
+}
+
+fn x_word(q: vec4<f32>, inverse: f32) -> u32 {
+  return pack4xI8(vec4<i32>(round(q * inverse)));
+}
+fn x_highest(q: vec4<f32>) -> f32 {
+  let m = abs(q);
+  return max(max(m.x, m.y), max(m.z, m.w));
+}
+const kOnes = 0x01010101u;
+fn x_words_sum(v: vec4<u32>) -> i32 {
+  return (dot4I8Packed(v.x, kOnes) + dot4I8Packed(v.y, kOnes)) + (dot4I8Packed(v.z, kOnes) + dot4I8Packed(v.w, kOnes));
+}
+
+fn prepare_x(thread: u32) {
+  workgroupBarrier();
+  for (var p = thread; p < params.pieces; p += lanes * groups) {
+    var highest = 0.0;
+    for (var k = 0u; k < 8u; k++) {
+      highest = max(highest, x_highest(x_quads[k * max_pieces + p]));
+    }
+    let scale = highest / 127.0;
+    let inverse = select(0.0, 1.0 / scale, scale > 0.0);
+    let low = vec4<u32>(x_word(x_quads[p], inverse), x_word(x_quads[max_pieces + p], inverse),
+                        x_word(x_quads[2u * max_pieces + p], inverse), x_word(x_quads[3u * max_pieces + p], inverse));
+    let high = vec4<u32>(x_word(x_quads[4u * max_pieces + p], inverse), x_word(x_quads[5u * max_pieces + p], inverse),
+                         x_word(x_quads[6u * max_pieces + p], inverse), x_word(x_quads[7u * max_pieces + p], inverse));
+    x_words[p] = low;
+    x_words[max_pieces + p] = high;
+    x_scale[p] = scale;
+    x_sums[p] = vec2<i32>(x_words_sum(low), x_words_sum(high));
+  }
+  workgroupBarrier();
+}
+
+struct X {
+  low: vec4<u32>,
+  high: vec4<u32>,
+  scale: f32,
+  low_sum: i32,
+  high_sum: i32,
+}
+fn x_piece(p: u32) -> X {
+  return X(x_words[p], x_words[max_pieces + p], x_scale[p], x_sums[p].x, x_sums[p].y);
+}
+fn x_dot4(w: vec4<u32>, v: vec4<u32>) -> i32 {
+  return (dot4I8Packed(w.x, v.x) + dot4I8Packed(w.y, v.y)) + (dot4I8Packed(w.z, v.z) + dot4I8Packed(w.w, v.w));
+}
+fn x_dot(raw: Raw, piece: u32, x: X) -> f32 {
+  return raw_int_dot(raw, piece, x);
+}
+
+// snippet: x = int8_wide
+enable subgroups;
+requires packed_4x8_integer_dot_product;
+diagnostic(off, subgroup_uniformity);
+
+// As int8, made by all threads at once: the eight threads that put the quads of a piece are neighbours in a subgroup of
+// at least eight, and agree on its scale by shuffles. Quads must be put by threads of the same number modulo eight.
+override max_pieces: u32 = 64;
+var<workgroup> x_words: array<vec4<u32>, 2u * max_pieces>;  // [half][piece]: 16 elements each
+var<workgroup> x_scale: array<f32, max_pieces>;
+var<workgroup> x_sums: array<i32, 2u * max_pieces>;         // [half][piece]
+
+const kOnes = 0x01010101u;
+
+fn x_put(quad: u32, v: vec4<f32>) {
+  let m = abs(v);
+  var highest = max(max(m.x, m.y), max(m.z, m.w));
+  highest = max(highest, subgroupShuffleXor(highest, 1u));
+  highest = max(highest, subgroupShuffleXor(highest, 2u));
+  highest = max(highest, subgroupShuffleXor(highest, 4u));
+  let scale = highest / 127.0;
+  let inverse = select(0.0, 1.0 / scale, scale > 0.0);
+  let word = pack4xI8(vec4<i32>(round(v * inverse)));
+  var sum = dot4I8Packed(word, kOnes);
+  sum += subgroupShuffleXor(sum, 1u);
+  sum += subgroupShuffleXor(sum, 2u);
+  let piece = quad >> 3u;
+  let half = (quad >> 2u) & 1u;
+  x_words[half * max_pieces + piece][quad & 3u] = word;
+  if ((quad & 3u) == 0u) {
+    x_sums[half * max_pieces + piece] = sum;
+  }
+  if ((quad & 7u) == 0u) {
+    x_scale[piece] = scale;
+  }
+}
+fn prepare_x(thread: u32) {
+  workgroupBarrier();
+}
+
+struct X {
+  low: vec4<u32>,
+  high: vec4<u32>,
+  scale: f32,
+  low_sum: i32,
+  high_sum: i32,
+}
+fn x_piece(p: u32) -> X {
+  return X(x_words[p], x_words[max_pieces + p], x_scale[p], x_sums[p], x_sums[max_pieces + p]);
+}
+fn x_dot4(w: vec4<u32>, v: vec4<u32>) -> i32 {
+  return (dot4I8Packed(w.x, v.x) + dot4I8Packed(w.y, v.y)) + (dot4I8Packed(w.z, v.z) + dot4I8Packed(w.w, v.w));
+}
+fn x_dot(raw: Raw, piece: u32, x: X) -> f32 {
+  return raw_int_dot(raw, piece, x);
+}
+
+// snippet: x = stored
+requires packed_4x8_integer_dot_product;
+
+// x of a decode projection as lib/project_out.wgsl left it, in the binding `x`: nothing to make ready.
+override max_pieces: u32 = 64;
+
+struct X {
+  low: vec4<u32>,
+  high: vec4<u32>,
+  scale: f32,
+  low_sum: i32,
+  high_sum: i32,
+}
+fn x_piece(p: u32) -> X {
+  let rest = x[p * 3u + 2u];
+  return X(x[p * 3u], x[p * 3u + 1u], bitcast<f32>(rest.x), bitcast<i32>(rest.y), bitcast<i32>(rest.z));
+}
+fn x_dot4(w: vec4<u32>, v: vec4<u32>) -> i32 {
+  return (dot4I8Packed(w.x, v.x) + dot4I8Packed(w.y, v.y)) + (dot4I8Packed(w.z, v.z) + dot4I8Packed(w.w, v.w));
+}
+fn x_dot(raw: Raw, piece: u32, x: X) -> f32 {
+  return raw_int_dot(raw, piece, x);
+}
+
+// snippet: x = stored_float
+// x of an experts' projection as floats (their bits), in the binding `x`: expert by expert, params.cols each, a multiple of
+// 4. rank_weight() is the router's weight of a piece's expert.
+override max_pieces: u32 = 64;
+
+struct X {
+  piece: Piece,
+  weight: f32,
+}
+fn stored_quad(rank: u32, at: u32) -> vec4<f32> {
+  if (at < params.cols) {
+    return bitcast<vec4<f32>>(x[(rank * params.cols + at) / 4u]);
+  }
+  return vec4<f32>(0.0);
+}
+fn x_piece(p: u32) -> X {
+  let rank = p / own_pieces;
+  let at = p % own_pieces * 32u;
+  return X(Piece(stored_quad(rank, at), stored_quad(rank, at + 4u), stored_quad(rank, at + 8u), stored_quad(rank, at + 12u),
+                 stored_quad(rank, at + 16u), stored_quad(rank, at + 20u), stored_quad(rank, at + 24u),
+                 stored_quad(rank, at + 28u)), rank_weight(p));
+}
+fn x_dot(raw: Raw, piece: u32, x: X) -> f32 {
+  return x.weight * raw_dot(raw, piece, x.piece, 0.0, 0.0);
+}

@@ -1,0 +1,179 @@
+#include "gpu/cases/attention_cases.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "gpu/cases/attention_truth.h"
+#include "gpu/ops/attention.h"
+
+namespace doppler::gpu {
+namespace {
+
+struct AttentionCase {
+  AttentionShape shape;
+  uint32_t first = 0, tokens = 1;
+  uint32_t splits = 8;
+
+  std::string name() const {
+    return fmt::format("heads {}/{} dim {} window {} tokens {} from {}{}{}", shape.heads, shape.kv_heads,
+                       shape.head_dim, shape.window, tokens, first, shape.softcap > 0 ? " softcap" : "",
+                       shape.sinks ? " sinks" : "");
+  }
+  // Keys that all queries together look at.
+  double pairs() const {
+    double sum = 0;
+    for (uint32_t t = first; t < first + tokens; ++t) {
+      sum += shape.window != 0 && t + 1 > shape.window ? shape.window : t + 1.0;
+    }
+    return sum * shape.heads;
+  }
+};
+
+AttentionCase make(uint32_t heads, uint32_t kv_heads, uint32_t dim, uint32_t window, uint32_t first, uint32_t tokens) {
+  AttentionCase c;
+  c.shape = {.heads = heads, .kv_heads = kv_heads, .head_dim = dim};
+  c.shape.window = window;
+  c.shape.capacity = kv_capacity(first + tokens, window, tokens);
+  c.shape.scale = 1 / std::sqrt(static_cast<float>(dim));
+  c.first = first;
+  c.tokens = tokens;
+  return c;
+}
+
+struct Inputs {
+  std::vector<float> q, keys, values, sinks;
+  Buffer state, weights, cache;
+};
+
+template <class T>
+Buffer upload_values(Device& device, const std::string& label, const std::vector<T>& values) {
+  Buffer buffer = device.create_buffer(label, values.size() * sizeof(T));
+  write<T>(device, buffer, std::span<const T>(values));
+  return buffer;
+}
+
+Inputs make_inputs(Device& device, const AttentionCase& c, CaseUse use) {
+  CaseRandom random(c.first * 977 + c.tokens * 31 + c.shape.head_dim + c.shape.heads);
+  Inputs in;
+  const size_t kv_width = size_t{c.shape.kv_heads} * c.shape.head_dim, positions = c.first + c.tokens;
+  in.q = random.floats(size_t{c.tokens} * c.shape.heads * c.shape.head_dim, -2, 2);
+  if (c.shape.sinks) in.sinks = random.floats(c.shape.heads, -3, 3);
+  in.keys = as_cached_keys(random.floats(positions * kv_width, -2, 2));
+  in.values = as_cached_values(random.floats(positions * kv_width, -1, 1), c.shape.head_dim);
+  in.state = upload_values(device, "state", std::vector<DecodeState>{{.position = c.first}});
+  in.weights = upload_floats(device, "weights", head_weights(c.shape, {}, {}, in.sinks));
+  // Where nothing was stored nothing is finite: a kernel that looked at it would show.
+  const uint16_t fill = use == CaseUse::kCheck ? kUnsetElement : 0;
+  in.cache = upload_values(device, "cache", packed_cache(c.shape, in.keys, in.values, fill));
+  return in;
+}
+
+void epilogue(PreparedCase& p, const AttentionCase& c, const Inputs& in, CaseUse use) {
+  const double kv_width = static_cast<double>(c.shape.kv_heads) * c.shape.head_dim;
+  const double seen = std::min<double>(c.first + c.tokens, c.shape.window != 0 ? c.shape.window + c.tokens : 1e9);
+  p.bytes = 4 * seen * kv_width + 8.0 * static_cast<double>(in.q.size());
+  p.flops = 4 * c.pairs() * c.shape.head_dim;
+  if (use != CaseUse::kCheck) return;
+  AttentionTruth truth = attention_truth(c.shape, in.q, in.keys, in.values, in.sinks, c.first, 0);
+  p.expected = std::move(truth.expected);
+  p.bound = std::move(truth.bound);
+}
+
+PreparedCase prepare_prefill(Device& device, CaseUse use, const AttentionCase& c) {
+  const Inputs in = make_inputs(device, c, use);
+  PreparedCase p;
+  p.out = device.create_buffer("out", in.q.size() * 4);
+  p.recording = std::make_unique<Recording>(device, "attention_prefill");
+  record_attention_prefill(*p.recording, "attention", c.shape,
+                           {in.state, upload_floats(device, "q", in.q), in.cache, in.weights, p.out}, c.tokens, {});
+  epilogue(p, c, in, use);
+  return p;
+}
+
+PreparedCase prepare_decode(Device& device, CaseUse use, const AttentionCase& c) {
+  const Inputs in = make_inputs(device, c, use);
+  PreparedCase p;
+  p.out = device.create_buffer("out", in.q.size() * 4);
+  const Buffer partials = device.create_buffer("partials", partial_bytes(c.shape, c.splits));
+  p.recording = std::make_unique<Recording>(device, "attention_decode");
+  record_attention_decode(*p.recording, "attention", c.shape, upload_floats(device, "q", in.q),
+                          {in.state, in.weights, in.cache, partials}, c.splits);
+  record_attention_merge(*p.recording, "merge", c.shape, in.state, partials, p.out, c.splits);
+  epilogue(p, c, in, use);
+  return p;
+}
+
+// Position 0 of the rope turns nothing and there is no norm, so the raw projections are the rotated ones; what norm and
+// rope do is in rope_store's cases and in the tests.
+PreparedCase prepare_fused(Device& device, CaseUse use, const AttentionCase& c) {
+  const Inputs in = make_inputs(device, c, use);
+  const size_t kv_width = size_t{c.shape.kv_heads} * c.shape.head_dim;
+  std::vector<float> row = in.q;
+  for (const std::vector<float>* part : {&in.keys, &in.values}) {
+    row.insert(row.end(), part->end() - static_cast<ptrdiff_t>(kv_width), part->end());
+  }
+  RopeTable still;
+  still.inv_freq.assign(c.shape.head_dim / 2, 0.0f);
+  const Buffer rope = upload_floats(device, "rope", rope_tables(still, static_cast<int>(c.first + 1)));
+  const HeadNorm norm = {use == CaseUse::kMeasure, 1e-6f, 1};
+  PreparedCase p;
+  const Buffer partials = device.create_buffer("partials", partial_bytes(c.shape, c.splits));
+  p.out = device.create_buffer("out", in.q.size() * 4);
+  p.recording = std::make_unique<Recording>(device, "attention_fused");
+  record_attention_fused(*p.recording, "attention", c.shape, norm,
+                         packed_projections(upload_floats(device, "qkv", row), c.shape), rope,
+                         {in.state, in.weights, in.cache, partials}, c.splits);
+  if (use == CaseUse::kCheck)
+    record_attention_merge(*p.recording, "merge", c.shape, in.state, partials, p.out, c.splits);
+  epilogue(p, c, in, use);
+  return p;
+}
+
+}  // namespace
+
+void append_attention_cases(std::vector<KernelCase>& cases) {
+  using Prepare = PreparedCase (*)(Device&, CaseUse, const AttentionCase&);
+  const auto add = [&](const char* op, Prepare prepare, const AttentionCase& c, bool measure) {
+    const std::string splits = prepare == prepare_prefill ? "" : fmt::format(" splits {}", c.splits);
+    cases.push_back(
+        {op, c.name() + splits, measure, [=](Device& device, CaseUse use) { return prepare(device, use, c); }});
+  };
+  for (const uint32_t dim : {64u, 256u}) {
+    for (const auto& [heads, kv_heads] : {std::pair{4u, 1u}, {10u, 2u}}) {
+      AttentionCase c = make(heads, kv_heads, dim, 40, 100, 19);
+      c.shape.softcap = heads == 4 ? 10.0f : 0.0f;
+      c.shape.sinks = heads == 10;
+      add("attention_prefill", prepare_prefill, c, false);
+      for (const uint32_t first : {0u, 64u, 300u}) {
+        c = make(heads, kv_heads, dim, first == 300 ? 150 : 0, first, 1);
+        c.shape.softcap = heads == 4 ? 10.0f : 0.0f;
+        c.shape.sinks = heads == 10;
+        add("attention_decode", prepare_decode, c, false);
+        add("attention_fused", prepare_fused, c, false);
+      }
+    }
+  }
+  // A model of 1B parameters: 4 heads on 1, windows of 512.
+  add("attention_prefill", prepare_prefill, make(4, 1, 256, 512, 0, 512), true);
+  add("attention_prefill", prepare_prefill, make(4, 1, 256, 512, 3584, 512), true);
+  add("attention_prefill", prepare_prefill, make(4, 1, 256, 0, 3584, 512), true);
+  add("attention_prefill", prepare_prefill, make(32, 8, 128, 0, 512, 512), true);
+  for (const auto& [window, length, splits] : {std::tuple{512u, 128u, 8u},
+                                               {512u, 512u, 8u},
+                                               {512u, 4096u, 8u},
+                                               {0u, 512u, 32u},
+                                               {0u, 4096u, 16u},
+                                               {0u, 4096u, 32u},
+                                               {0u, 4096u, 64u}}) {
+    AttentionCase c = make(4, 1, 256, window, length - 1, 1);
+    c.splits = splits;
+    add("attention_fused", prepare_fused, c, true);
+    if (splits != 8) add("attention_decode", prepare_decode, c, true);
+  }
+  AttentionCase large = make(32, 8, 128, 0, 4095, 1);
+  large.splits = 32;
+  add("attention_fused", prepare_fused, large, true);
+}
+
+}  // namespace doppler::gpu
