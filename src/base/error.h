@@ -1,8 +1,8 @@
 // Everything a user, a file, a network or a device can cause ends in fail().
 //
-// Natively fail() throws Failure, which only the command line and the server catch. The browser build has no
-// exceptions: there fail() hands the error to the host and never returns. So nothing below the command line may
-// say `try` or `throw`, and input can never reach an assertion.
+// Natively fail() throws Failure, which only src/cli catches. The browser build has no exceptions: there fail() hands
+// the error to the host and never returns. So nothing below the command line may say `try` or `throw`, and input can
+// never reach an assertion.
 #pragma once
 
 #include <exception>
@@ -27,11 +27,11 @@ std::string_view name_of(ErrorCode code);
 
 struct Error {
   ErrorCode code = ErrorCode::kInternal;
-  std::string what;      // one sentence: what went wrong
-  std::string where;     // file, tensor, step, line: the place a person must look at
-  std::string expected;  // optional
-  std::string got;       // optional
-  std::string todo;      // optional: what to do about it
+  std::string what = {};      // one sentence: what went wrong
+  std::string where = {};     // file, tensor, step, line: the place a person must look at
+  std::string expected = {};  // optional
+  std::string got = {};       // optional
+  std::string todo = {};      // optional: what to do about it
 
   // "what (where): expected X, got Y. todo"
   std::string message() const;
