@@ -17,19 +17,20 @@ allow base
 allow format base
 allow text base
 allow model base format
-allow convert base format model text
+allow import base format model text
+allow convert base format model text import
 allow ref base format model
 allow cpu base format model
 allow gpu base format model
 allow debug base format model
-allow engine base format model text ref cpu gpu debug
-allow bench base format model text debug engine
+allow engine base format model text import ref cpu gpu debug
+allow bench base format model text import debug engine
 allow serve base format model text engine
-allow cli base format model text convert engine bench debug serve gpu
+allow cli base format model text import convert engine bench debug serve gpu
 families=$(grep -rniE 'gemma|gpt.?oss|llama|qwen' src --include='*.cpp' --include='*.h' --include='*.wgsl' 2>/dev/null |
-  grep -vE '^src/(convert|text)/' | grep -viE 'llama3|llama[.-]cpp|example|synth')
+  grep -vE '^src/(import|convert|text)/' | grep -viE 'llama3|llama[.-]cpp|example|synth')
 if [ -n "$families" ]; then
-  printf 'family names belong in families/ and src/convert only:\n%s\n' "$families"
+  printf 'family names belong in families/, src/import and src/convert only:\n%s\n' "$families"
   status=1
 fi
 exit $status

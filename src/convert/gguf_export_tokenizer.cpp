@@ -6,16 +6,15 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "convert/gguf_config.h"
-#include "convert/gguf_tokenizer.h"
+#include "convert/gguf_export.h"
+#include "import/gguf_config.h"
+#include "import/gguf_tokenizer.h"
 #include "text/json_reader.h"
 #include "text/tokenizer_spec.h"
 
 namespace doppler {
 namespace fs = std::filesystem;
 namespace {
-
-enum TokenType : int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
 bool is_there(const fs::path& path) {
   std::error_code ec;
@@ -95,7 +94,9 @@ std::string pre_name(const std::string& tokenizer_json, const std::string& where
       if (regex && split && *regex == *split) return item.key();
     }
   }
-  fail({ErrorCode::kUnsupported, "GGUF has no name for the way this tokenizer cuts text", where, "", "", ""});
+  fail({.code = ErrorCode::kUnsupported,
+        .what = "GGUF has no name for the way this tokenizer cuts text",
+        .where = where});
 }
 
 // llama.cpp will not load a vocabulary without tokens for bytes: as many of them as there is room for come first.
@@ -104,7 +105,7 @@ void put_placeholders(const ModelConfig& config, GgufHeader& header) {
   std::vector<int32_t> types;
   for (int i = 0; i < config.vocab; ++i) {
     tokens.push_back(i < 256 ? fmt::format("<0x{:02X}>", i) : fmt::format("[{}]", i));
-    types.push_back(i < 256 ? kByte : kNormal);
+    types.push_back(i < 256 ? gguf_token::kByte : gguf_token::kNormal);
   }
   header.put("tokenizer.ggml.model", "llama");
   header.put("tokenizer.ggml.tokens", tokens);
@@ -133,22 +134,22 @@ void tokenizer_to_gguf(const fs::path& folder, const ModelConfig& config, GgufHe
   const Json settings = read_settings(folder);
   const auto count = static_cast<size_t>(config.vocab);
   std::vector<std::string> tokens(count);
-  std::vector<int32_t> types(count, kUnused);
+  std::vector<int32_t> types(count, gguf_token::kUnused);
   for (size_t i = 0; i < count; ++i) {
     const auto id = static_cast<int32_t>(i);
     if (!spec.vocabulary.has(id)) continue;
     tokens[i] = spec.vocabulary.token(id);
-    types[i] = spec.bpe.byte_fallback && is_byte_token(tokens[i]) ? kByte : kNormal;
+    types[i] = spec.bpe.byte_fallback && is_byte_token(tokens[i]) ? gguf_token::kByte : gguf_token::kNormal;
   }
   for (const AddedToken& token : spec.added) {
     if (static_cast<size_t>(token.id) >= count) continue;
     tokens[static_cast<size_t>(token.id)] = token.content;
-    types[static_cast<size_t>(token.id)] = token.special ? kControl : kUserDefined;
+    types[static_cast<size_t>(token.id)] = token.special ? gguf_token::kControl : gguf_token::kUserDefined;
   }
   for (size_t i = 0; i < count; ++i) {
-    if (types[i] == kUnused && tokens[i].empty()) tokens[i] = fmt::format("[PAD{}]", i);
+    if (types[i] == gguf_token::kUnused && tokens[i].empty()) tokens[i] = fmt::format("[PAD{}]", i);
     if (spec.bpe.unk_token && tokens[i] == *spec.bpe.unk_token) {
-      types[i] = kUnknown;
+      types[i] = gguf_token::kUnknown;
       header.put("tokenizer.ggml.unknown_token_id", static_cast<uint32_t>(i));
     }
     if (!tokens[i].empty() && tokens[i] == token_named(settings, "pad_token"))
@@ -178,8 +179,10 @@ void tokenizer_to_gguf(const fs::path& folder, const ModelConfig& config, GgufHe
           "may be cut otherwise");
     }
   } else {
-    fail({ErrorCode::kUnsupported, "GGUF has no tokenizer of this kind", path.string(),
-          "byte-level BPE, or BPE that falls back to bytes", "", ""});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "GGUF has no tokenizer of this kind",
+          .where = path.string(),
+          .expected = "byte-level BPE, or BPE that falls back to bytes"});
   }
   header.put("tokenizer.ggml.tokens", tokens);
   header.put("tokenizer.ggml.token_type", types);

@@ -1,4 +1,4 @@
-#include "convert/tensor_map.h"
+#include "import/tensor_map.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,7 +12,7 @@
 namespace doppler {
 namespace {
 
-constexpr size_t kMostNamed = 12;  // faults spelt out in one message
+constexpr size_t kMaxNamed = 12;  // faults spelt out in one message
 
 std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
@@ -23,8 +23,10 @@ TensorLayout find_layout(const Family& family, const SafetensorsFolder& source, 
     if (source.find(name)) return layout;
     tried.push_back(name);
   }
-  fail({ErrorCode::kFormat, "the checkpoint has no embedding by any name its family uses", where,
-        fmt::format("{}", fmt::join(tried, " or ")), "", ""});
+  fail({.code = ErrorCode::kFormat,
+        .what = "the checkpoint has no embedding by any name its family uses",
+        .where = where,
+        .expected = fmt::format("{}", fmt::join(tried, " or "))});
 }
 
 bool same_bytes(const RawTensor& a, const RawTensor& b) {
@@ -123,11 +125,13 @@ TensorMap map_tensors(const Family& family, ModelConfig& config, const Safetenso
   }
   for (const auto& [why, count] : ignored) map.notes.push_back(fmt::format("{} tensors are left out: {}", count, why));
   if (!faults.empty()) {
-    const size_t more = faults.size() > kMostNamed ? faults.size() - kMostNamed : 0;
-    if (more) faults.resize(kMostNamed);
-    fail({ErrorCode::kFormat, "the config and the tensors disagree", where, "",
-          fmt::format("{}{}", fmt::join(faults, "; "), more ? fmt::format("; and {} more", more) : ""),
-          "The checkpoint is incomplete, or its family's file does not describe it"});
+    const size_t more = faults.size() > kMaxNamed ? faults.size() - kMaxNamed : 0;
+    if (more) faults.resize(kMaxNamed);
+    fail({.code = ErrorCode::kFormat,
+          .what = "the config and the tensors disagree",
+          .where = where,
+          .got = fmt::format("{}{}", fmt::join(faults, "; "), more ? fmt::format("; and {} more", more) : ""),
+          .todo = "The checkpoint is incomplete, or its family's file does not describe it"});
   }
   return map;
 }

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "convert/family.h"
 #include "format/gguf.h"
+#include "import/family.h"
 
 namespace doppler {
 

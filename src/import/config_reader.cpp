@@ -1,4 +1,4 @@
-#include "convert/config_reader.h"
+#include "import/config_reader.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -30,7 +30,8 @@ Json ConfigReader::from_key(const Json& expression) {
   Json found;
   bool explicit_null = false;
   for (const Json& name : list) {
-    if (!name.is_string()) fail({ErrorCode::kFormat, "a key must be a string", family_where_, "", brief(name), ""});
+    if (!name.is_string())
+      fail({.code = ErrorCode::kFormat, .what = "a key must be a string", .where = family_where_, .got = brief(name)});
     const std::string text = name.get<std::string>();
     const Json* value = key(text);
     if (value && found.is_null()) found = *value;
@@ -39,7 +40,10 @@ Json ConfigReader::from_key(const Json& expression) {
   if (found.is_null()) {
     const char* otherwise = explicit_null && find(expression, "null") ? "null" : "default";
     if (!expression.contains(otherwise)) {
-      fail({ErrorCode::kFormat, "the model's configuration lacks a key", where_, brief(names), "", ""});
+      fail({.code = ErrorCode::kFormat,
+            .what = "the model's configuration lacks a key",
+            .where = where_,
+            .expected = brief(names)});
     }
     found = value(expression[otherwise]);
   }
@@ -48,8 +52,11 @@ Json ConfigReader::from_key(const Json& expression) {
     if (!mapped) {
       std::vector<std::string> known;
       for (const auto& item : values->items()) known.push_back(item.key());
-      fail({ErrorCode::kUnsupported, "the model's configuration asks for something this family cannot do",
-            where_ + ": " + brief(names), fmt::format("{}", fmt::join(known, " or ")), brief(found), ""});
+      fail({.code = ErrorCode::kUnsupported,
+            .what = "the model's configuration asks for something this family cannot do",
+            .where = where_ + ": " + brief(names),
+            .expected = fmt::format("{}", fmt::join(known, " or ")),
+            .got = brief(found)});
     }
     return *mapped;
   }
@@ -58,7 +65,11 @@ Json ConfigReader::from_key(const Json& expression) {
 
 std::pair<double, double> ConfigReader::pair(const Json& list) {
   if (!list.is_array() || list.size() != 2) {
-    fail({ErrorCode::kFormat, "two operands are needed", family_where_, "[a, b]", brief(list), ""});
+    fail({.code = ErrorCode::kFormat,
+          .what = "two operands are needed",
+          .where = family_where_,
+          .expected = "[a, b]",
+          .got = brief(list)});
   }
   return {number(list[0]), number(list[1])};
 }
@@ -69,8 +80,10 @@ Json ConfigReader::value(const Json& expression) {
   if (const Json* field = find(expression, "field")) {
     const auto it = field->is_string() ? fields_.find(field->get<std::string>()) : fields_.end();
     if (it == fields_.end()) {
-      fail({ErrorCode::kFormat, "an expression names a field that is not known yet", family_where_, "", brief(*field),
-            ""});
+      fail({.code = ErrorCode::kFormat,
+            .what = "an expression names a field that is not known yet",
+            .where = family_where_,
+            .got = brief(*field)});
     }
     return it->second;
   }
@@ -84,8 +97,11 @@ Json ConfigReader::value(const Json& expression) {
     const auto [a, b] = pair(*list);
     return a / b;
   }
-  fail({ErrorCode::kFormat, "an unknown expression", family_where_,
-        "a literal, key, field, sqrt, rsqrt, multiply or divide", brief(expression), ""});
+  fail({.code = ErrorCode::kFormat,
+        .what = "an unknown expression",
+        .where = family_where_,
+        .expected = "a literal, key, field, sqrt, rsqrt, multiply or divide",
+        .got = brief(expression)});
 }
 
 double ConfigReader::number(const Json& expression) {

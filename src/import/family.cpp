@@ -1,4 +1,4 @@
-#include "convert/family.h"
+#include "import/family.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "convert/embedded_families.h"
 
 namespace doppler {
 namespace {
@@ -18,7 +17,10 @@ std::vector<std::string> strings(const Json& object, const char* key, const std:
   if (!find(object, key)) return out;
   for (const Json& item : require_array(object, key, where)) {
     if (!item.is_string())
-      fail({ErrorCode::kFormat, "a list of strings is needed", where + ": " + key, "", brief(item), ""});
+      fail({.code = ErrorCode::kFormat,
+            .what = "a list of strings is needed",
+            .where = where + ": " + key,
+            .got = brief(item)});
     out.push_back(item.get<std::string>());
   }
   return out;
@@ -38,8 +40,11 @@ QuantClass quant_class(const std::string& word, const std::string& where) {
   for (int i = 0; i <= static_cast<int>(QuantClass::kKeep); ++i) {
     if (name_of(static_cast<QuantClass>(i)) == word) return static_cast<QuantClass>(i);
   }
-  fail({ErrorCode::kFormat, "an unknown quantisation class", where, "embedding, matrix, value, down, expert or keep",
-        word, ""});
+  fail({.code = ErrorCode::kFormat,
+        .what = "an unknown quantisation class",
+        .where = where,
+        .expected = "embedding, matrix, value, down, expert or keep",
+        .got = word});
 }
 
 QuantClass default_class(const std::string& role) {
@@ -86,9 +91,12 @@ const Family& family_for(const Json& hf_config, const std::string& where) {
   for (const Family& family : families()) {
     for (std::string& architecture : strings(family.json, "architectures", family.file)) known.push_back(architecture);
   }
-  fail({ErrorCode::kUnsupported, "no family serves this model", where, fmt::format("one of {}", fmt::join(known, ", ")),
-        wanted.empty() ? (type.empty() ? "no architecture" : type) : wanted.front(),
-        "A family is one JSON file: see families/README.md and --family"});
+  fail({.code = ErrorCode::kUnsupported,
+        .what = "no family serves this model",
+        .where = where,
+        .expected = fmt::format("one of {}", fmt::join(known, ", ")),
+        .got = wanted.empty() ? (type.empty() ? "no architecture" : type) : wanted.front(),
+        .todo = "A family is one JSON file: see families/README.md and --family"});
 }
 
 std::vector<TensorLayout> layouts_of(const Family& family) {
@@ -96,7 +104,7 @@ std::vector<TensorLayout> layouts_of(const Family& family) {
   for (const Json& item : require_array(family.json, "layouts", family.file)) {
     out.push_back({require_string(item, "body", family.file), require_string(item, "head", family.file)});
   }
-  if (out.empty()) fail({ErrorCode::kFormat, "a family needs a tensor layout", family.file, "", "", ""});
+  if (out.empty()) fail({.code = ErrorCode::kFormat, .what = "a family needs a tensor layout", .where = family.file});
   return out;
 }
 
@@ -126,8 +134,10 @@ TensorRule rule_for(const Family& family, const std::string& slot, const TensorL
   const std::string where = family.file + ": tensors";
   const Json* item = find(require_object(family.json, "tensors", family.file), pattern);
   if (!item) {
-    fail({ErrorCode::kUnsupported, "the model needs a tensor that its family does not name", where, "'" + pattern + "'",
-          "", ""});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "the model needs a tensor that its family does not name",
+          .where = where,
+          .expected = "'" + pattern + "'"});
   }
   const std::string at = where + ": " + pattern;
   const auto expand = [&](std::string name) {
@@ -141,7 +151,10 @@ TensorRule rule_for(const Family& family, const std::string& slot, const TensorL
   if (find(*item, "mxfp4")) {
     const std::vector<std::string> ends = strings(*item, "mxfp4", at);
     if (ends.size() != 2)
-      fail({ErrorCode::kFormat, "mxfp4 needs the endings of blocks and scales", at, "two strings", "", ""});
+      fail({.code = ErrorCode::kFormat,
+            .what = "mxfp4 needs the endings of blocks and scales",
+            .where = at,
+            .expected = "two strings"});
     rule.blocks = rule.name + ends[0];
     rule.scales = rule.name + ends[1];
   }
@@ -193,8 +206,10 @@ Preset preset_named(const std::string& name) {
     if (preset.name == name) return preset;
     known.push_back(preset.name);
   }
-  fail({ErrorCode::kUsage, "there is no such architecture", name, fmt::format("one of {}", fmt::join(known, ", ")), "",
-        ""});
+  fail({.code = ErrorCode::kUsage,
+        .what = "there is no such architecture",
+        .where = name,
+        .expected = fmt::format("one of {}", fmt::join(known, ", "))});
 }
 
 }  // namespace doppler

@@ -1,4 +1,4 @@
-#include "convert/gguf_tokenizer.h"
+#include "import/gguf_tokenizer.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,14 +6,12 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "convert/gguf_config.h"
+#include "import/gguf_config.h"
 #include "text/tokenizer_spec.h"
 #include "text/utf8.h"
 
 namespace doppler {
 namespace {
-
-enum TokenType { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
 constexpr size_t kLongestToken = 1024;  // bytes; every way to cut a token in two is looked at
 
@@ -45,12 +43,18 @@ class TokenizerReader {
   TokenizerFiles run(std::vector<std::string>& notes) {
     const std::string model(file_.find("tokenizer.ggml.model")->string());
     if (model != "llama" && model != "gpt2") {
-      fail({ErrorCode::kUnsupported, "this kind of tokenizer is not supported", place("model"), "llama or gpt2",
-            brief(model), ""});
+      fail({.code = ErrorCode::kUnsupported,
+            .what = "this kind of tokenizer is not supported",
+            .where = place("model"),
+            .expected = "llama or gpt2",
+            .got = brief(model)});
     }
     const GgufArray& tokens = strings("tokens");
     if (tokens.strings.size() > static_cast<size_t>(Vocabulary::kIdLimit)) {
-      fail({ErrorCode::kFormat, "the vocabulary is too large", place("tokens"), "", std::to_string(tokens.count), ""});
+      fail({.code = ErrorCode::kFormat,
+            .what = "the vocabulary is too large",
+            .where = place("tokens"),
+            .got = std::to_string(tokens.count)});
     }
     tokens_ = tokens.strings;
     for (const std::string_view token : tokens_) check_text(token, "tokens");
@@ -82,7 +86,7 @@ class TokenizerReader {
   const GgufArray& strings(const char* key) const {
     const GgufArray* array = find_array(key);
     if (!array || array->type != GgufType::kString || array->count == 0) {
-      fail({ErrorCode::kFormat, "the tokenizer lacks a list of strings", place(key), "", "", ""});
+      fail({.code = ErrorCode::kFormat, .what = "the tokenizer lacks a list of strings", .where = place(key)});
     }
     return *array;
   }
@@ -97,13 +101,16 @@ class TokenizerReader {
     return n >= 0 && n < static_cast<double>(tokens_.size()) ? static_cast<int64_t>(n) : -1;
   }
   int type(size_t i) const {
-    const double n = types_ && i < types_->count ? types_->number(i) : double{kNormal};
-    return n >= 0 && n <= double{kByte} ? static_cast<int>(n) : kNormal;
+    const double n = types_ && i < types_->count ? types_->number(i) : double{gguf_token::kNormal};
+    return n >= 0 && n <= double{gguf_token::kByte} ? static_cast<int>(n) : gguf_token::kNormal;
   }
   void check_text(std::string_view text, const char* key) const {
     if (text.size() > 2 * kLongestToken) {
-      fail({ErrorCode::kFormat, "a token is absurdly long", place(key), fmt::format("at most {} bytes", kLongestToken),
-            std::to_string(text.size()), ""});
+      fail({.code = ErrorCode::kFormat,
+            .what = "a token is absurdly long",
+            .where = place(key),
+            .expected = fmt::format("at most {} bytes", kLongestToken),
+            .got = std::to_string(text.size())});
     }
     if (find_invalid_utf8(text) == text.size()) return;
     fail(
@@ -114,13 +121,15 @@ class TokenizerReader {
     bool first = true;
     for (size_t i = 0; i < tokens_.size(); ++i) {
       const int t = type(i);
-      if ((t != kControl && t != kUserDefined && t != kUnknown) || tokens_[i].empty()) continue;
+      if ((t != gguf_token::kControl && t != gguf_token::kUserDefined && t != gguf_token::kUnknown) ||
+          tokens_[i].empty())
+        continue;
       json += first ? "\n{\"id\": " : ",\n{\"id\": ";
       first = false;
       json += std::to_string(i) + ", \"content\": ";
       append_quoted(json, tokens_[i]);
       json += R"(, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": )";
-      json += t == kUserDefined ? "false}" : "true}";
+      json += t == gguf_token::kUserDefined ? "false}" : "true}";
     }
   }
 
@@ -180,15 +189,20 @@ class TokenizerReader {
     json += "]},\n";
     const GgufArray* scores = find_array("scores");
     if (!scores || scores->count != tokens_.size() || scores->type == GgufType::kString) {
-      fail({ErrorCode::kFormat, "the tokenizer needs a score for every token", place("scores"),
-            std::to_string(tokens_.size()), scores ? std::to_string(scores->count) : "none", ""});
+      fail({.code = ErrorCode::kFormat,
+            .what = "the tokenizer needs a score for every token",
+            .where = place("scores"),
+            .expected = std::to_string(tokens_.size()),
+            .got = scores ? std::to_string(scores->count) : "none"});
     }
     Vocabulary vocabulary;
     std::vector<float> values(tokens_.size());
     for (size_t i = 0; i < tokens_.size(); ++i) {
       if (vocabulary.add(tokens_[i], static_cast<int32_t>(i)) != Vocabulary::Added::kYes) {
-        fail({ErrorCode::kFormat, "a token is in the vocabulary twice", place("tokens"), "",
-              brief(std::string(tokens_[i])), ""});
+        fail({.code = ErrorCode::kFormat,
+              .what = "a token is in the vocabulary twice",
+              .where = place("tokens"),
+              .got = brief(std::string(tokens_[i]))});
       }
       const auto score = static_cast<float>(scores->number(i));
       values[i] = score == score ? score : 0;
@@ -213,7 +227,7 @@ class TokenizerReader {
 
   int64_t unknown_id() const {
     for (size_t i = 0; i < tokens_.size(); ++i) {
-      if (type(i) == kUnknown) return static_cast<int64_t>(i);
+      if (type(i) == gguf_token::kUnknown) return static_cast<int64_t>(i);
     }
     return id("unknown_token_id");
   }
@@ -226,8 +240,11 @@ class TokenizerReader {
     if (!rule) {
       std::vector<std::string> names;
       for (const auto& item : known.items()) names.push_back(item.key());
-      fail({ErrorCode::kUnsupported, "the file cuts text in a way that is not known", place("pre"),
-            fmt::format("one of {}", fmt::join(names, ", ")), brief(pre), ""});
+      fail({.code = ErrorCode::kUnsupported,
+            .what = "the file cuts text in a way that is not known",
+            .where = place("pre"),
+            .expected = fmt::format("one of {}", fmt::join(names, ", ")),
+            .got = brief(pre)});
     }
     if (!told) notes.push_back("the file does not say how to cut text (tokenizer.ggml.pre): GPT-2's way is taken");
     const std::string where = "families/common.json: gguf.pre_tokenizers";
@@ -252,8 +269,10 @@ class TokenizerReader {
       check_text(merge, "merges");
       const size_t gap = merge.find(' ', 1);  // a token may begin with a space only if it is one
       if (gap == std::string_view::npos || gap + 1 >= merge.size()) {
-        fail({ErrorCode::kFormat, "a merge is not two tokens with a space between", place("merges"), "",
-              brief(std::string(merge.substr(0, 40))), ""});
+        fail({.code = ErrorCode::kFormat,
+              .what = "a merge is not two tokens with a space between",
+              .where = place("merges"),
+              .got = brief(std::string(merge.substr(0, 40)))});
       }
       append_merge(json, first, merge.substr(0, gap), merge.substr(gap + 1));
       first = false;

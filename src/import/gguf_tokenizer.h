@@ -2,16 +2,19 @@
 // way to read a tokenizer serves both.
 #pragma once
 
-#include <filesystem>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "format/gguf.h"
-#include "format/gguf_writer.h"
-#include "model/model_config.h"
 
 namespace doppler {
+
+// tokenizer.ggml.token_type.
+namespace gguf_token {
+enum Type : int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
+}
 
 struct TokenizerFiles {
   std::string tokenizer_json;         // tokenizer.json
@@ -23,10 +26,5 @@ struct TokenizerFiles {
 // From tokenizer.ggml.*: "llama" (SentencePiece: pieces with scores) and "gpt2" (byte-level BPE with merges). None if
 // the file carries no tokenizer, or one without merges and scores. Fails with a sentence on what it cannot read.
 std::optional<TokenizerFiles> tokenizer_from_gguf(const GgufFile& file, std::vector<std::string>& notes);
-
-// The other way: adds tokenizer.ggml.* and the chat template from the files in `folder` to a header. Without a
-// tokenizer.json there, the tokens are numbered placeholders, which `notes` says.
-void tokenizer_to_gguf(const std::filesystem::path& folder, const ModelConfig& config, GgufHeader& header,
-                       std::vector<std::string>& notes);
 
 }  // namespace doppler

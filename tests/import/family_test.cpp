@@ -1,11 +1,11 @@
-#include "convert/family.h"
+#include "import/family.h"
 
 #include <gmock/gmock.h>
 
 #include <cmath>
 
 #include "base/files.h"
-#include "convert/tensor_map.h"
+#include "import/tensor_map.h"
 #include "support/scratch.h"
 
 namespace doppler {

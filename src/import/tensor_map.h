@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "convert/family.h"
 #include "format/safetensors.h"
+#include "import/family.h"
 #include "model/plan.h"
 
 namespace doppler {

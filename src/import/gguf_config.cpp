@@ -1,4 +1,4 @@
-#include "convert/gguf_config.h"
+#include "import/gguf_config.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "convert/embedded_families.h"
 #include "format/decode.h"
 
 namespace doppler {
@@ -34,8 +33,11 @@ Json to_json(const GgufValue& value, const std::string& where) {
   if (const GgufArray* array = value.array(); array && array->count > 0 && array->type != GgufType::kString) {
     for (uint64_t i = 1; i < array->count; ++i) {
       if (array->number(i) != array->number(0)) {
-        fail({ErrorCode::kUnsupported, "a number of the model differs from layer to layer", where, "one for all layers",
-              fmt::format("{} and {}", array->number(0), array->number(i)), ""});
+        fail({.code = ErrorCode::kUnsupported,
+              .what = "a number of the model differs from layer to layer",
+              .where = where,
+              .expected = "one for all layers",
+              .got = fmt::format("{} and {}", array->number(0), array->number(i))});
       }
     }
     return array->number(0);
@@ -64,7 +66,7 @@ class MetadataReader {
       if (const GgufValue* value = find_key(suffix))
         config[item.key()] = to_json(*value, place(suffix));
       else if (suffix.empty())
-        fail({ErrorCode::kFormat, "a GGUF key must be a string", where, "", item.key(), ""});
+        fail({.code = ErrorCode::kFormat, .what = "a GGUF key must be a string", .where = where, .got = item.key()});
     }
   }
 
@@ -79,9 +81,11 @@ class MetadataReader {
       unread.push_back(fmt::format("{} = {}", key, brief(value.array() ? Json("a list") : to_json(value, ""))));
     }
     if (unread.empty()) return;
-    fail({ErrorCode::kUnsupported, "the file's metadata has keys that may change what the model computes",
-          file_.where(), "", fmt::format("{}", fmt::join(unread, "; ")),
-          "If a key changes nothing, say so with --ignore-key"});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "the file's metadata has keys that may change what the model computes",
+          .where = file_.where(),
+          .got = fmt::format("{}", fmt::join(unread, "; ")),
+          .todo = "If a key changes nothing, say so with --ignore-key"});
   }
 
   std::string place(const std::string& suffix) const { return file_.where() + ": " + arch_ + "." + suffix; }
@@ -100,8 +104,11 @@ void check_agree(MetadataReader& in, const char* suffix, const Json& config, con
   if (!value || !config.contains(key)) return;
   const Json got = to_json(*value, in.place(suffix));
   if (got.is_number() && config[key].is_number() && got.get<double>() == config[key].get<double>()) return;
-  fail({ErrorCode::kUnsupported, "two numbers of the model must be the same", in.place(suffix),
-        fmt::format("{} as {} says", brief(config[key]), key), brief(got), ""});
+  fail({.code = ErrorCode::kUnsupported,
+        .what = "two numbers of the model must be the same",
+        .where = in.place(suffix),
+        .expected = fmt::format("{} as {} says", brief(config[key]), key),
+        .got = brief(got)});
 }
 
 void read_rope_scaling(const GgufFile& file, MetadataReader& in, Json& config) {
@@ -122,12 +129,15 @@ void read_rope_scaling(const GgufFile& file, MetadataReader& in, Json& config) {
   }
   if (const Tensor* divisors = file.tensor("rope_freqs.weight")) {
     if (config.contains("rope_scaling")) {
-      fail({ErrorCode::kUnsupported, "the file scales its rotary embedding in two ways", file.where(), "",
-            "rope.scaling.type and rope_freqs.weight", ""});
+      fail({.code = ErrorCode::kUnsupported,
+            .what = "the file scales its rotary embedding in two ways",
+            .where = file.where(),
+            .got = "rope.scaling.type and rope_freqs.weight"});
     }
     if (divisors->shape.size() != 1 || divisors->cols() > 4096) {
-      fail({ErrorCode::kFormat, "the frequency divisors have a wrong shape", file.where() + ": rope_freqs.weight", "",
-            "", ""});
+      fail({.code = ErrorCode::kFormat,
+            .what = "the frequency divisors have a wrong shape",
+            .where = file.where() + ": rope_freqs.weight"});
     }
     std::vector<float> values(static_cast<size_t>(divisors->cols()));
     decode_row(divisors->dtype, divisors->bytes.data(), values.data(), values.size());
@@ -183,15 +193,21 @@ const Family& family_for_gguf(const GgufFile& file) {
       for (const Json& name : *names) known.push_back(name.get<std::string>());
     }
   }
-  fail({ErrorCode::kUnsupported, "no family serves this model", file.where() + ": general.architecture",
-        fmt::format("one of {}", fmt::join(known, ", ")), arch.empty() ? "no architecture" : brief(arch),
-        "A family is one JSON file: see families/README.md and --family"});
+  fail({.code = ErrorCode::kUnsupported,
+        .what = "no family serves this model",
+        .where = file.where() + ": general.architecture",
+        .expected = fmt::format("one of {}", fmt::join(known, ", ")),
+        .got = arch.empty() ? "no architecture" : brief(arch),
+        .todo = "A family is one JSON file: see families/README.md and --family"});
 }
 
 std::string gguf_architecture(const Family& family) {
   const Json* names = find(gguf_of(family), "architectures");
   if (!names || names->empty() || !names->front().is_string()) {
-    fail({ErrorCode::kUnsupported, "this family has no name in GGUF", family.file, "gguf.architectures", "", ""});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "this family has no name in GGUF",
+          .where = family.file,
+          .expected = "gguf.architectures"});
   }
   return names->front().get<std::string>();
 }
@@ -223,7 +239,10 @@ bool gguf_norms_hold_offset(const Family& family) {
 
 ModelConfig config_from_gguf(const GgufFile& file, const Family& family, const std::set<std::string>& harmless) {
   if (!file.find("general.architecture") || file.find("general.architecture")->string().empty()) {
-    fail({ErrorCode::kFormat, "the file does not say what model it is", file.where(), "general.architecture", "", ""});
+    fail({.code = ErrorCode::kFormat,
+          .what = "the file does not say what model it is",
+          .where = file.where(),
+          .expected = "general.architecture"});
   }
   MetadataReader in(file, family);
   Json config = Json::object();
@@ -257,8 +276,11 @@ ModelConfig config_from_gguf(const GgufFile& file, const Family& family, const s
   const std::string where = file.where() + ": metadata, as config.json";
   ModelConfig out = config_from_hf(family, config, where);
   if (rotated && rotated->is_number() && rotated->number() != out.head_dim) {
-    fail({ErrorCode::kUnsupported, "rotary embeddings of a part of the head are not supported",
-          in.place("rope.dimension_count"), std::to_string(out.head_dim), fmt::format("{}", rotated->number()), ""});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "rotary embeddings of a part of the head are not supported",
+          .where = in.place("rope.dimension_count"),
+          .expected = std::to_string(out.head_dim),
+          .got = fmt::format("{}", rotated->number())});
   }
   const GgufValue* name = file.find("general.name");
   if (name && !name->string().empty()) out.id = std::string(name->string().substr(0, 200));
@@ -270,7 +292,7 @@ Json llama3_scaling_from(std::span<const float> divisors, double theta, const st
   double factor = 1;
   for (const float d : divisors) {
     if (!(d > 0) || !std::isfinite(d))
-      fail({ErrorCode::kFormat, "a frequency divisor is no number", where, "", "", ""});
+      fail({.code = ErrorCode::kFormat, .what = "a frequency divisor is no number", .where = where});
     factor = std::max(factor, static_cast<double>(d));
   }
   if (factor == 1) return {};
@@ -295,16 +317,16 @@ Json llama3_scaling_from(std::span<const float> divisors, double theta, const st
                          {"original_max_position_embeddings", std::round(a / b)}});
     }
   }
-  // Fewer blended frequencies leave a choice: the usual ratio of the cut-offs, and the context that fits the one there
-  // is, or that lies between the last frequency kept and the first divided.
-  const auto usual_ratio = [&](double context) {
+  // Fewer blended frequencies leave a choice: the default ratio of the cut-offs, and the context that fits the one
+  // there is, or that lies between the last frequency kept and the first divided.
+  const auto default_ratio = [&](double context) {
     guesses.push_back(
         {{"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_max_position_embeddings", context}});
   };
-  if (blended.size() == 1) usual_ratio(std::round((3 * kept(blended[0]) + 1) / inverse_wavelength(blended[0])));
+  if (blended.size() == 1) default_ratio(std::round((3 * kept(blended[0]) + 1) / inverse_wavelength(blended[0])));
   for (size_t i = 1; i < divisors.size(); ++i) {
     if (blended.empty() && kept(i - 1) > 0.5 && kept(i) < 0.5)
-      usual_ratio(std::round((4 / inverse_wavelength(i - 1) + 1 / inverse_wavelength(i)) / 2));
+      default_ratio(std::round((4 / inverse_wavelength(i - 1) + 1 / inverse_wavelength(i)) / 2));
   }
   for (Json& guess : guesses) {
     RopeConfig rope{theta,
@@ -328,8 +350,10 @@ Json llama3_scaling_from(std::span<const float> divisors, double theta, const st
     guess["factor"] = factor;
     return guess;
   }
-  fail({ErrorCode::kUnsupported, "the frequencies are scaled in a way that is not known", where, "llama3 scaling", "",
-        ""});
+  fail({.code = ErrorCode::kUnsupported,
+        .what = "the frequencies are scaled in a way that is not known",
+        .where = where,
+        .expected = "llama3 scaling"});
 }
 
 }  // namespace doppler

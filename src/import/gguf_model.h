@@ -4,9 +4,8 @@
 #include <optional>
 #include <set>
 
-#include "convert/gguf_config.h"
-#include "convert/gguf_tokenizer.h"
-#include "convert/stream_rows.h"
+#include "import/gguf_config.h"
+#include "import/gguf_tokenizer.h"
 #include "model/weights.h"
 
 namespace doppler {
@@ -49,9 +48,10 @@ struct GgufRows {
 };
 GgufRows rows_of(const GgufSlot& slot);
 
-// One row (of rows_of()) in our order as `to`; `scratch` has room for two rows of floats. `quick` rounds to Q8_0 without
-// looking for the best scale, and measures no error.
-RowOutcome fetch_row(const GgufSlot& slot, int64_t row, DType to, std::byte* out, float* scratch, bool quick = false);
+// One row (of rows_of()) in our order. kStored: `out` holds it as `to`, since the file's numbers are exact in that
+// type. kDecoded: `to` has to round, and values[cols] hold what is to be rounded. kNotFinite: a weight is no number.
+enum class RowState : uint8_t { kStored, kDecoded, kNotFinite };
+RowState read_row(const GgufSlot& slot, int64_t row, DType to, std::byte* out, float* values);
 
 // A model that runs from the file itself: weights stay where they are mapped, except those that had to be rearranged or
 // have no kernels, which are held here. The notes say which and why.

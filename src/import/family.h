@@ -4,13 +4,21 @@
 
 #include <filesystem>
 #include <set>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
 #include "model/model_config.h"
 
 namespace doppler {
+
+// families/*.json as the build found them (cmake/families.cmake).
+struct EmbeddedFamily {
+  std::string_view file, text;
+};
+std::span<const EmbeddedFamily> embedded_families();
 
 struct Family {
   std::string name;
@@ -29,6 +37,10 @@ const Family& family_for(const Json& hf_config, const std::string& where);
 // mathematics; `harmless` are keys the user vouches for. The vocabulary is what the config claims (0 if nothing).
 ModelConfig config_from_hf(const Family& family, const Json& hf_config, const std::string& where,
                            const std::set<std::string>& harmless = {});
+
+// Adds generation_config.json's eos ids, where `folder` has one, before those of config.json: either list ends an
+// answer.
+void add_generation_ids(const std::filesystem::path& folder, ModelConfig& config);
 
 // How a checkpoint prefixes its tensors: {"body": "model.", "head": ""}.
 struct TensorLayout {
