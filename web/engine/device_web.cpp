@@ -60,7 +60,7 @@ struct BindGroupState {
 namespace {
 
 // A write copies its bytes in the browser; more than this waits for the GPU first.
-constexpr uint64_t kMostQueuedBytes = 32u << 20;
+constexpr uint64_t kMaxQueuedBytes = 32u << 20;
 
 uint32_t length(std::string_view text) { return static_cast<uint32_t>(text.size()); }
 
@@ -122,7 +122,7 @@ std::vector<HostCommand> commands_of(const Recording& recording) {
 
 void require_timestamps(const Device& device) {
   if (device.capabilities().timestamps) return;
-  fail({ErrorCode::kUnsupported, "this device has no timestamp queries", device.info().name, "", "", ""});
+  fail({.code = ErrorCode::kUnsupported, .what = "this device has no timestamp queries", .where = device.info().name});
 }
 
 std::vector<double> timed(Recording& recording, int times, bool each) {
@@ -165,9 +165,12 @@ Buffer Device::create_buffer(std::string label, uint64_t bytes, BufferUse use) {
   const Limits& limits = capabilities().limits;
   bytes = (std::max<uint64_t>(bytes, 16) + 15) / 16 * 16;
   if (bytes > limits.max_buffer_bytes) {
-    fail({ErrorCode::kMemory, "a buffer is larger than this device allows", label,
-          fmt::format("up to {} bytes", limits.max_buffer_bytes), fmt::format("{}", bytes),
-          "Use a smaller context or a smaller model"});
+    fail({.code = ErrorCode::kMemory,
+          .what = "a buffer is larger than this device allows",
+          .where = label,
+          .expected = fmt::format("up to {} bytes", limits.max_buffer_bytes),
+          .got = fmt::format("{}", bytes),
+          .todo = "Use a smaller context or a smaller model"});
   }
   auto buffer = std::make_shared<BufferState>();
   buffer->device = state_;
@@ -181,12 +184,15 @@ Buffer Device::create_buffer(std::string label, uint64_t bytes, BufferUse use) {
 
 void Device::write(const Buffer& buffer, uint64_t offset, std::span<const std::byte> bytes) {
   if (offset % 4 != 0 || bytes.size() % 4 != 0 || offset > buffer.size() || bytes.size() > buffer.size() - offset) {
-    fail({ErrorCode::kInternal, "a write leaves its buffer or its alignment", buffer.label(),
-          fmt::format("within {} bytes", buffer.size()), fmt::format("{} bytes at {}", bytes.size(), offset), ""});
+    fail({.code = ErrorCode::kInternal,
+          .what = "a write leaves its buffer or its alignment",
+          .where = buffer.label(),
+          .expected = fmt::format("within {} bytes", buffer.size()),
+          .got = fmt::format("{} bytes at {}", bytes.size(), offset)});
   }
   while (!bytes.empty()) {
-    const auto piece = bytes.first(std::min<size_t>(bytes.size(), kMostQueuedBytes));
-    if (state_->queued_write_bytes + piece.size() > kMostQueuedBytes) wait();
+    const auto piece = bytes.first(std::min<size_t>(bytes.size(), kMaxQueuedBytes));
+    if (state_->queued_write_bytes + piece.size() > kMaxQueuedBytes) wait();
     host_gpu_write(buffer.state().handle, static_cast<double>(offset), piece.data(),
                    static_cast<uint32_t>(piece.size()));
     state_->queued_write_bytes += piece.size();
@@ -220,19 +226,24 @@ BindGroup Device::create_bind_group(const std::string& label, const Kernel& kern
                                     std::span<const BoundBuffer> buffers) {
   const KernelSource& source = kernel.source();
   if (buffers.size() != source.bindings.size()) {
-    fail({ErrorCode::kInternal, fmt::format("kernel {} is given a wrong number of buffers", source.name), label,
-          fmt::format("{}", source.bindings.size()), fmt::format("{}", buffers.size()), ""});
+    fail({.code = ErrorCode::kInternal,
+          .what = fmt::format("kernel {} is given a wrong number of buffers", source.name),
+          .where = label,
+          .expected = fmt::format("{}", source.bindings.size()),
+          .got = fmt::format("{}", buffers.size())});
   }
   auto group = std::make_shared<BindGroupState>();
   std::vector<HostBinding> list;
   for (size_t i = 0; i < buffers.size(); ++i) {
     const BoundBuffer& bound = buffers[i];
     const std::string place = fmt::format("{}: binding {} of kernel {}", label, source.bindings[i].name, source.name);
-    if (!bound.buffer) fail({ErrorCode::kInternal, "a buffer is missing", place, "", "", ""});
+    if (!bound.buffer) fail({.code = ErrorCode::kInternal, .what = "a buffer is missing", .where = place});
     if (bound.offset > bound.buffer.size() || bound.size > bound.buffer.size() - bound.offset) {
-      fail({ErrorCode::kInternal, "a bound range leaves its buffer", place,
-            fmt::format("within {} bytes", bound.buffer.size()), fmt::format("{} at {}", bound.size, bound.offset),
-            ""});
+      fail({.code = ErrorCode::kInternal,
+            .what = "a bound range leaves its buffer",
+            .where = place,
+            .expected = fmt::format("within {} bytes", bound.buffer.size()),
+            .got = fmt::format("{} at {}", bound.size, bound.offset)});
     }
     const uint64_t size = bound.size != 0 ? bound.size : bound.buffer.size() - bound.offset;
     list.push_back({source.bindings[i].binding, bound.buffer.state().handle, static_cast<double>(bound.offset),
@@ -284,8 +295,11 @@ double Device::time_ns(Recording& recording, int times) {
 
 void Device::read(const Buffer& buffer, uint64_t offset, std::span<std::byte> out) {
   if (offset % 4 != 0 || offset > buffer.size() || out.size() > buffer.size() - offset) {
-    fail({ErrorCode::kInternal, "a read leaves its buffer", buffer.label(),
-          fmt::format("within {} bytes", buffer.size()), fmt::format("{} bytes at {}", out.size(), offset), ""});
+    fail({.code = ErrorCode::kInternal,
+          .what = "a read leaves its buffer",
+          .where = buffer.label(),
+          .expected = fmt::format("within {} bytes", buffer.size()),
+          .got = fmt::format("{} bytes at {}", out.size(), offset)});
   }
   if (!out.empty()) {
     host_gpu_read(buffer.state().handle, static_cast<double>(offset), out.data(), static_cast<uint32_t>(out.size()));
@@ -296,7 +310,7 @@ void Device::read(const Buffer& buffer, uint64_t offset, std::span<std::byte> ou
 void Device::begin_read(const Buffer& readback) {
   BufferState& buffer = readback.state();
   if (buffer.use != BufferUse::kReadback || buffer.mapping) {
-    fail({ErrorCode::kInternal, "begin_read needs an idle readback buffer", buffer.label, "", "", ""});
+    fail({.code = ErrorCode::kInternal, .what = "begin_read needs an idle readback buffer", .where = buffer.label});
   }
   buffer.mapping = true;
   host_gpu_begin_read(buffer.handle);
@@ -306,7 +320,7 @@ void Device::end_read(const Buffer& readback, uint64_t bytes,
                       const std::function<void(std::span<const std::byte>)>& see) {
   BufferState& buffer = readback.state();
   if (!buffer.mapping || bytes > buffer.bytes) {
-    fail({ErrorCode::kInternal, "end_read without begin_read, or of too much", buffer.label, "", "", ""});
+    fail({.code = ErrorCode::kInternal, .what = "end_read without begin_read, or of too much", .where = buffer.label});
   }
   std::vector<std::byte> out(static_cast<size_t>(bytes));
   host_gpu_end_read(buffer.handle, out.data(), static_cast<uint32_t>(out.size()));

@@ -24,7 +24,7 @@ DOPPLER_HOST("text_open") int32_t host_text_open(const char* text, uint32_t leng
 DOPPLER_HOST("text_close") void host_text_close(int32_t text);
 // The first match from byte `from` on, as bytes found[0] … found[1]; 0 where there is none.
 DOPPLER_HOST("regex_find") int32_t host_regex_find(int32_t regex, int32_t text, uint32_t from, uint32_t* found);
-// The normal form of `count` code points: code points again, fetched with text_take. form: 0 NFC, 1 NFD, 2 NFKC, 3
+// The normal form of `count` code points: code points again, fetched with normalize_take. form: 0 NFC, 1 NFD, 2 NFKC, 3
 // NFKD.
 DOPPLER_HOST("normalize") uint32_t host_normalize(const char32_t* codes, uint32_t count, uint32_t form);
 DOPPLER_HOST("normalize_take") void host_normalize_take(char32_t* codes);

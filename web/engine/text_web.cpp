@@ -25,8 +25,10 @@ Regex Regex::compile(std::string_view pattern, const std::string& where) {
   compiled->pattern = pattern;
   compiled->handle = host_regex_compile(translated.data(), static_cast<uint32_t>(translated.size()));
   if (compiled->handle < 0) {
-    fail({ErrorCode::kUnsupported, "this regular expression is malformed, or none a browser can run", where, "",
-          std::string(pattern), ""});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "this regular expression is malformed, or none a browser can run",
+          .where = where,
+          .got = std::string(pattern)});
   }
   Regex regex;
   regex.compiled_ = std::move(compiled);

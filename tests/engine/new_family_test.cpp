@@ -1,8 +1,8 @@
 // A dense family is one JSON file: Mistral has no line of C++ to itself.
 #include <gmock/gmock.h>
 
-#include "convert/checkpoint.h"
 #include "engine/backend.h"
+#include "support/checkpoint.h"
 #include "support/reference.h"
 
 namespace doppler {
