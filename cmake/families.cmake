@@ -9,7 +9,7 @@ foreach(family_file IN LISTS family_files)
 endforeach()
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/embedded_families.cpp CONTENT
 "// Generated from families/*.json.
-#include \"convert/embedded_families.h\"
+#include \"import/family.h\"
 
 namespace doppler {
 
@@ -21,7 +21,4 @@ std::span<const EmbeddedFamily> embedded_families() {
 
 }  // namespace doppler
 " @ONLY)
-get_target_property(convert_type doppler_convert TYPE)
-if(NOT convert_type STREQUAL "INTERFACE_LIBRARY")
-  target_sources(doppler_convert PRIVATE ${CMAKE_BINARY_DIR}/generated/embedded_families.cpp)
-endif()
+target_sources(doppler_import PRIVATE ${CMAKE_BINARY_DIR}/generated/embedded_families.cpp)

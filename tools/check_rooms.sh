@@ -19,7 +19,8 @@ allow format base
 allow tokenizer base
 allow jinja base
 allow model base format
-allow convert base format model tokenizer
+allow import base format model tokenizer
+allow convert base format model tokenizer import
 allow ref base format model
 allow cpu base format model
 allow gpu base format model
@@ -27,14 +28,14 @@ allow gpu/webgpu gpu/wgsl base format model
 allow gpu/ops gpu/wgsl gpu/webgpu base format model
 allow gpu/run gpu/wgsl gpu/webgpu gpu/ops base format model
 allow debug base format model
-allow engine base format model tokenizer jinja ref cpu gpu debug
-allow bench base format model tokenizer jinja debug engine
+allow engine base format model tokenizer jinja import ref cpu gpu debug
+allow bench base format model tokenizer jinja import debug engine
 allow serve base format model tokenizer jinja engine
-allow cli base format model tokenizer jinja convert engine bench debug serve gpu
+allow cli base format model tokenizer jinja import convert engine bench debug serve gpu
 families=$(grep -rniE 'gemma|gpt.?oss|llama|qwen' src --include='*.cpp' --include='*.h' --include='*.wgsl' 2>/dev/null |
-  grep -vE '^src/convert/' | grep -viE 'llama3|llama[.-]cpp|example|synth')
+  grep -vE '^src/(import|convert)/' | grep -viE 'llama3|llama[.-]cpp|example|synth')
 if [ -n "$families" ]; then
-  printf 'family names belong in families/ and src/convert only:\n%s\n' "$families"
+  printf 'family names belong in families/, src/import and src/convert only:\n%s\n' "$families"
   status=1
 fi
 exit $status

@@ -35,7 +35,7 @@ INPUT_STAGES = {
     "attn_residual": ["pre_feedforward_layernorm", "post_attention_layernorm"],
     "glu": ["mlp.down_proj"],
 }
-# Norms over heads give [tokens, heads, head_dim], which is one row a token for us.
+# Norms over heads give [tokens, heads, head_dim], which is one row per token for us.
 HEAD_STAGES = {"q_norm": ["self_attn.q_norm"], "k_norm": ["self_attn.k_norm"]}
 
 

@@ -17,13 +17,12 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/mapped_pages.h"
 
 namespace doppler {
 namespace fs = std::filesystem;
 namespace {
 
-// The mappings of all live MappedFiles, and those that know_mapped_pages was told of.
+// The mappings of all live MappedFiles, and those given to register_mapped_range.
 class Mappings {
  public:
   void add(const std::byte* data, size_t size) {
@@ -64,7 +63,11 @@ void drop_pages(std::span<const std::byte> part) {
   if (error_number == ENOSPC || error_number == EDQUOT) todo = "Free some disk space, or write to another disk";
   if (error_number == EACCES || error_number == EPERM || error_number == EROFS) todo = "Check the permissions";
   if (error_number == ENOENT) todo = "Check the path";
-  fail({ErrorCode::kFile, what, path.string(), "", std::strerror(error_number), todo});
+  fail({.code = ErrorCode::kFile,
+        .what = what,
+        .where = path.string(),
+        .got = std::strerror(error_number),
+        .todo = todo});
 }
 
 fs::path temporary_beside(const fs::path& path) {
@@ -190,8 +193,10 @@ void FolderWriter::commit(bool replace) {
     const int error_number = errno;
     if (unable) ::rename(old.c_str(), final_.c_str());
     if (error_number == ENOTEMPTY || error_number == EEXIST || error_number == ENOTDIR) {
-      fail({ErrorCode::kFile, "something with this name is already there", final_.string(), "", "",
-            "Remove it first, or choose another name"});
+      fail({.code = ErrorCode::kFile,
+            .what = "something with this name is already there",
+            .where = final_.string(),
+            .todo = "Remove it first, or choose another name"});
     }
     fail_io("the folder cannot take its final name", final_, error_number);
   }
@@ -204,8 +209,11 @@ MappedFile::MappedFile(const fs::path& path) {
   struct stat status {};
   if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
     ::close(fd);
-    fail({ErrorCode::kFile, "the file cannot be read", path.string(), "a regular file",
-          S_ISDIR(status.st_mode) ? "a folder" : "", ""});
+    fail({.code = ErrorCode::kFile,
+          .what = "the file cannot be read",
+          .where = path.string(),
+          .expected = "a regular file",
+          .got = S_ISDIR(status.st_mode) ? "a folder" : ""});
   }
   size_ = static_cast<size_t>(status.st_size);
   if (size_ > 0) {
@@ -244,9 +252,9 @@ void drop_mapped_pages(std::span<const std::byte> part) {
   if (!part.empty() && mappings().hold(part)) drop_pages(part);
 }
 
-void know_mapped_pages(std::span<const std::byte> mapping) { mappings().add(mapping.data(), mapping.size()); }
+void register_mapped_range(std::span<const std::byte> mapping) { mappings().add(mapping.data(), mapping.size()); }
 
-void forget_mapped_pages(const std::byte* mapping) { mappings().remove(mapping); }
+void unregister_mapped_range(const std::byte* mapping) { mappings().remove(mapping); }
 
 Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
   EVP_DigestInit_ex(static_cast<EVP_MD_CTX*>(context_), EVP_sha256(), nullptr);

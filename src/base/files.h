@@ -15,8 +15,8 @@ bool file_exists(const std::filesystem::path& path);
 // The whole content, also of what has no size beforehand: a pipe, standard input, a file of the system.
 std::string read_text_file(const std::filesystem::path& path);
 
-// Writes under a temporary name beside `path`, syncs, then renames. Fails on a full disk with the bytes needed, and
-// leaves nothing behind.
+// Writes under a temporary name in the same folder, syncs, then renames. Fails on a full disk, and leaves nothing
+// behind then.
 void write_file_whole(const std::filesystem::path& path, std::string_view bytes);
 
 // A file being written: nothing called `path` exists until commit(). Destroyed without commit(), it is removed.
@@ -75,6 +75,15 @@ class MappedFile {
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
 };
+
+// If `part` lies in a registered mapping of files, lets the system drop the whole pages inside it from memory; they
+// stay readable. Does nothing to any other memory.
+void drop_mapped_pages(std::span<const std::byte> part);
+
+// Every MappedFile is registered; who maps files in another way registers the range, and unregisters it before
+// unmapping.
+void register_mapped_range(std::span<const std::byte> mapping);
+void unregister_mapped_range(const std::byte* mapping);
 
 // Lower-case hex of SHA-256.
 class Sha256 {

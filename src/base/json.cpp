@@ -50,8 +50,11 @@ std::string line_and_column(std::string_view text, std::size_t at) {
 }
 
 [[noreturn]] void wrong_type(const Json& value, std::string_view key, const std::string& where, const char* expected) {
-  fail({ErrorCode::kFormat, "a JSON value has the wrong type", where + ": " + std::string(key), expected, brief(value),
-        ""});
+  fail({.code = ErrorCode::kFormat,
+        .what = "a JSON value has the wrong type",
+        .where = where + ": " + std::string(key),
+        .expected = expected,
+        .got = brief(value)});
 }
 
 }  // namespace
@@ -61,13 +64,17 @@ Json parse_json(std::string_view text, const std::string& where) {
   PlaceKeeper keeper(root);
   if (!Json::sax_parse(text.begin(), text.end(), &keeper)) {
     if (keeper.too_deep) {
-      fail({ErrorCode::kFormat, "the JSON is nested too deeply", where,
-            "at most " + std::to_string(kDeepest) + " levels", "", ""});
+      fail({.code = ErrorCode::kFormat,
+            .what = "the JSON is nested too deeply",
+            .where = where,
+            .expected = "at most " + std::to_string(kDeepest) + " levels"});
     }
-    fail({ErrorCode::kFormat, "this is not valid JSON", where, "",
-          "a fault at " + line_and_column(text, keeper.fault_at) +
-              (keeper.last_token.empty() ? "" : ", near '" + keeper.last_token.substr(0, 40) + "'"),
-          "The file may be truncated or damaged; fetch or write it again"});
+    fail({.code = ErrorCode::kFormat,
+          .what = "this is not valid JSON",
+          .where = where,
+          .got = "a fault at " + line_and_column(text, keeper.fault_at) +
+                 (keeper.last_token.empty() ? "" : ", near '" + keeper.last_token.substr(0, 40) + "'"),
+          .todo = "The file may be truncated or damaged; fetch or write it again"});
   }
   return root;
 }
@@ -80,9 +87,17 @@ const Json* find(const Json& object, std::string_view key) {
 
 const Json& require(const Json& object, std::string_view key, const std::string& where) {
   if (!object.is_object())
-    fail({ErrorCode::kFormat, "a JSON object is needed here", where, "an object", brief(object), ""});
+    fail({.code = ErrorCode::kFormat,
+          .what = "a JSON object is needed here",
+          .where = where,
+          .expected = "an object",
+          .got = brief(object)});
   const auto it = object.find(std::string(key));
-  if (it == object.end()) fail({ErrorCode::kFormat, "a key is missing", where, "'" + std::string(key) + "'", "", ""});
+  if (it == object.end())
+    fail({.code = ErrorCode::kFormat,
+          .what = "a key is missing",
+          .where = where,
+          .expected = "'" + std::string(key) + "'"});
   return *it;
 }
 

@@ -26,8 +26,11 @@ void set_trace(const std::string& subjects) {
     } else if (found != std::end(kTraceNames)) {
       mask = 1u << (found - std::begin(kTraceNames));
     } else {
-      fail({ErrorCode::kUsage, "an unknown subject to trace", "--trace",
-            fmt::format("all, {}", fmt::join(kTraceNames, ", ")), word, ""});
+      fail({.code = ErrorCode::kUsage,
+            .what = "an unknown subject to trace",
+            .where = "--trace",
+            .expected = fmt::format("all, {}", fmt::join(kTraceNames, ", ")),
+            .got = word});
     }
     bits = off ? bits & ~mask : bits | mask;
   }
@@ -42,7 +45,11 @@ void set_log_level(const std::string& level) {
   } else if (level == "verbose") {
     detail::log_level = LogLevel::kVerbose;
   } else {
-    fail({ErrorCode::kUsage, "an unknown level of talk", "--log", "silent, info or verbose", level, ""});
+    fail({.code = ErrorCode::kUsage,
+          .what = "an unknown level of talk",
+          .where = "--log",
+          .expected = "silent, info or verbose",
+          .got = level});
   }
 }
 
@@ -50,7 +57,7 @@ void trace(Trace subject, std::string_view line) {
   fmt::print(stderr, "[{}] {}\n", kTraceNames[static_cast<size_t>(subject)], line);
 }
 
-bool telling() {
+bool info_enabled() {
   return log_level() == LogLevel::kVerbose || (log_level() == LogLevel::kInfo && isatty(STDERR_FILENO) != 0);
 }
 

@@ -35,7 +35,7 @@ void set_log_level(const std::string& level);
 // "[kernels] line" on standard error.
 void trace(Trace subject, std::string_view line);
 
-// Is there somebody to tell what is going on? (verbose, or info on a terminal)
-bool telling();
+// Whether lines about what is going on are wanted: verbose, or info on a terminal.
+bool info_enabled();
 
 }  // namespace doppler

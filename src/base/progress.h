@@ -15,7 +15,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Draws at most ten times a second, and nothing for work that ends within half a second.
+  // Draws at most ten times per second, and nothing for work that ends within half a second.
   void update(uint64_t done, uint64_t all);
 
  private:

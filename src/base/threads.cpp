@@ -123,7 +123,7 @@ void ThreadPool::wait(uint32_t round) {
   while (!passed(round)) state_->round.wait(round);
 }
 
-Range share(long n, int index, int count, long grain) {
+Range split_range(long n, int index, int count, long grain) {
   const long grains = (n + grain - 1) / grain;
   const long begin = grains * index / count, end = grains * (index + 1) / count;
   return {std::min(n, begin * grain), std::min(n, end * grain)};

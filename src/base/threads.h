@@ -41,6 +41,6 @@ class ThreadPool {
 struct Range {
   long begin, end;
 };
-Range share(long n, int index, int count, long grain = 1);
+Range split_range(long n, int index, int count, long grain = 1);
 
 }  // namespace doppler

@@ -22,14 +22,17 @@ double ratio_named(const std::string& name, const InferenceResult& r, const std:
   if (name == "memory_over_artefact") {
     return static_cast<double>(r.peak_bytes) / static_cast<double>(r.artefact_bytes);
   }
-  fail({ErrorCode::kFormat, "an unknown ratio", where,
-        "bandwidth_share, prefill_over_decode, p95_over_p50 or memory_over_artefact", name, ""});
+  fail({.code = ErrorCode::kFormat,
+        .what = "an unknown ratio",
+        .where = where,
+        .expected = "bandwidth_share, prefill_over_decode, p95_over_p50 or memory_over_artefact",
+        .got = name});
 }
 
 }  // namespace
 
 std::vector<BaselineVerdict> check_baselines(const Json& baselines, const std::filesystem::path& root,
-                                             const std::string& backend, const Told& progress) {
+                                             const std::string& backend, const OnStatus& progress) {
   const std::string where = "baselines";
   std::vector<BaselineVerdict> verdicts;
   for (const Json& item : require_array(baselines, "cases", where)) {
@@ -42,7 +45,11 @@ std::vector<BaselineVerdict> check_baselines(const Json& baselines, const std::f
     const InferenceResult result = bench_inference(root / require_string(item, "model", where), workload, progress);
     for (const auto& [ratio, range] : require_object(item, "ratios", where).items()) {
       if (!range.is_array() || range.size() != 2 || !range[0].is_number() || !range[1].is_number()) {
-        fail({ErrorCode::kFormat, "a range is two numbers", where, "[low, high]", brief(range), ""});
+        fail({.code = ErrorCode::kFormat,
+              .what = "a range is two numbers",
+              .where = where,
+              .expected = "[low, high]",
+              .got = brief(range)});
       }
       BaselineVerdict v{name + " " + ratio, ratio_named(ratio, result, where), range[0].get<double>(),
                         range[1].get<double>(), false};
@@ -52,7 +59,11 @@ std::vector<BaselineVerdict> check_baselines(const Json& baselines, const std::f
     if (!result.quality.ok) verdicts.push_back({name + " quality: " + result.quality.reasons[0], 0, 1, 1, false});
   }
   if (verdicts.empty()) {
-    fail({ErrorCode::kUsage, "no baseline for this backend", where, "a case with its name", backend, ""});
+    fail({.code = ErrorCode::kUsage,
+          .what = "no baseline for this backend",
+          .where = where,
+          .expected = "a case with its name",
+          .got = backend});
   }
   return verdicts;
 }

@@ -14,6 +14,6 @@ struct BaselineVerdict {
 // Runs every case of a baselines file whose backend is here, and judges its ratios. `root` is where the file's model
 // paths start. Fails for a file that is none, or holds no case.
 std::vector<BaselineVerdict> check_baselines(const Json& baselines, const std::filesystem::path& root,
-                                             const std::string& backend, const Told& progress);
+                                             const std::string& backend, const OnStatus& progress);
 
 }  // namespace doppler

@@ -1,4 +1,4 @@
-#include "bench/browser_surface.h"
+#include "bench/surface.h"
 
 #include "base/error.h"
 #include "bench/line_process.h"
@@ -24,12 +24,21 @@ std::vector<T> numbers(const Json& answer, const char* key, size_t count) {
   const Json& list = require_array(answer, key, kWhere);
   std::vector<T> values;
   for (const Json& value : list) {
-    if (!value.is_number()) fail({ErrorCode::kInternal, "an answer holds no number", kWhere, key, brief(value), ""});
+    if (!value.is_number())
+      fail({.code = ErrorCode::kInternal,
+            .what = "an answer holds no number",
+            .where = kWhere,
+            .expected = key,
+            .got = brief(value)});
     values.push_back(value.get<T>());
   }
   if (values.size() == count) return values;
-  fail({ErrorCode::kInternal, "an answer of another length", kWhere, std::to_string(count),
-        std::to_string(values.size()), key});
+  fail({.code = ErrorCode::kInternal,
+        .what = "an answer of another length",
+        .where = kWhere,
+        .expected = std::to_string(count),
+        .got = std::to_string(values.size()),
+        .todo = key});
 }
 
 uint64_t whole(const Json& answer, const char* key) {
@@ -39,13 +48,17 @@ uint64_t whole(const Json& answer, const char* key) {
 class BrowserSurface : public BenchSurface {
  public:
   BrowserSurface(const BrowserOptions& options, const std::filesystem::path& path, const InferenceWorkload& workload,
-                 int context, const Told& progress)
+                 int context, const OnStatus& progress)
       : model_(LoadedModel::load(path)),
         decode_batch_(workload.decode_batch),
         process_(options.command, std::filesystem::current_path()) {
     std::error_code ec;
     if (!options.profile_dir.empty()) std::filesystem::create_directories(options.profile_dir, ec);
-    if (ec) fail({ErrorCode::kFile, "a folder cannot be made", options.profile_dir.string(), "", ec.message(), ""});
+    if (ec)
+      fail({.code = ErrorCode::kFile,
+            .what = "a folder cannot be made",
+            .where = options.profile_dir.string(),
+            .got = ec.message()});
     if (!workload.tapped_layers.empty()) taps_ = steps_of_layers(model_.plan, workload.tapped_layers);
     progress("starting the browser");
     const Json opened =
@@ -71,7 +84,7 @@ class BrowserSurface : public BenchSurface {
   const LoadedModel& model() const override { return model_; }
   const Facts& facts() const override { return facts_; }
 
-  Run run(std::span<const int32_t> prompt, int32_t first, int tokens) override {
+  GreedyRun run(std::span<const int32_t> prompt, int32_t first, int tokens) override {
     const Json answer = ask({{"do", "run"},
                              {"ids", prompt},
                              {"first", first},
@@ -79,23 +92,22 @@ class BrowserSurface : public BenchSurface {
                              {"decode_batch", decode_batch_},
                              {"taps", taps_}});
     const auto count = static_cast<size_t>(tokens);
-    Run run;
+    GreedyRun run;
     run.first_token_ms = require_number(answer, "first_token_ms", kWhere);
     run.token_ms = numbers<double>(answer, "token_ms", count);
-    run.text = numbers<int32_t>(answer, "ids", count + 1);
-    run.text.pop_back();  // chosen, but nothing was decoded from it
+    run.ids = numbers<int32_t>(answer, "ids", count + 1);
     run.spent.submits = whole(answer, "submits");
     run.spent.dispatches = whole(answer, "dispatches");
     run.spent.bytes = whole(answer, "device_bytes");
     return run;
   }
 
-  std::vector<Opinion> opinions(std::span<const int32_t> tokens) override {
-    const Json answer = ask({{"do", "opinions"}, {"ids", tokens}});
+  std::vector<TokenScore> score(std::span<const int32_t> tokens) override {
+    const Json answer = ask({{"do", "score"}, {"ids", tokens}});
     const auto choices = numbers<int32_t>(answer, "choices", tokens.size() - 1);
-    const auto surprises = numbers<double>(answer, "surprises", tokens.size() - 1);
-    std::vector<Opinion> list;
-    for (size_t i = 0; i < choices.size(); ++i) list.push_back({choices[i], surprises[i]});
+    const auto nll = numbers<double>(answer, "nll", tokens.size() - 1);
+    std::vector<TokenScore> list;
+    for (size_t i = 0; i < choices.size(); ++i) list.push_back({choices[i], nll[i]});
     return list;
   }
 
@@ -110,8 +122,9 @@ class BrowserSurface : public BenchSurface {
     Json answer = process_.ask(request);
     const Json* failed = find(answer, "failed");
     if (!failed) return answer;
-    fail({code_named(require_string(*failed, "code", kWhere)), require_string(*failed, "message", kWhere), kWhere, "",
-          "", ""});
+    fail({.code = code_named(require_string(*failed, "code", kWhere)),
+          .what = require_string(*failed, "message", kWhere),
+          .where = kWhere});
   }
 
   const LoadedModel model_;  // its weights stay where they are: what a token costs and which text it is are told here
@@ -124,7 +137,8 @@ class BrowserSurface : public BenchSurface {
 }  // namespace
 
 std::unique_ptr<BenchSurface> browser_surface(const BrowserOptions& options, const std::filesystem::path& model,
-                                              const InferenceWorkload& workload, int context, const Told& progress) {
+                                              const InferenceWorkload& workload, int context,
+                                              const OnStatus& progress) {
   return std::make_unique<BrowserSurface>(options, model, workload, context, progress);
 }
 

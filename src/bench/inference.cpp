@@ -21,8 +21,10 @@ namespace {
 
 void check(const InferenceWorkload& w) {
   if (w.prompt_tokens >= 1 && w.tokens >= 1 && w.runs >= 1) return;
-  fail({ErrorCode::kUsage, "a benchmark needs at least one prompt token, one token and one run", "bench inference", "",
-        fmt::format("{} prompt tokens, {} tokens, {} runs", w.prompt_tokens, w.tokens, w.runs), ""});
+  fail({.code = ErrorCode::kUsage,
+        .what = "a benchmark needs at least one prompt token, one token and one run",
+        .where = "bench inference",
+        .got = fmt::format("{} prompt tokens, {} tokens, {} runs", w.prompt_tokens, w.tokens, w.runs)});
 }
 
 std::string now() {
@@ -44,7 +46,7 @@ Json environment(const BenchSurface::Facts& facts) {
 // A model loaded and ready, and what is measured of it.
 class Subject {
  public:
-  Subject(const std::filesystem::path& path, const InferenceWorkload& workload, const Told& progress)
+  Subject(const std::filesystem::path& path, const InferenceWorkload& workload, const OnStatus& progress)
       : workload_(workload), progress_(progress) {
     check(workload_);
     read_reference();
@@ -82,7 +84,7 @@ class Subject {
 
   // One prompt and its continuation. `counted`: not to warm up.
   void run(bool counted) {
-    BenchSurface::Run run = surface_->run(prompt(workload_.prompt_tokens), 0, workload_.tokens);
+    GreedyRun run = surface_->run(prompt(workload_.prompt_tokens), 0, workload_.tokens);
     result.peak_device_bytes = std::max(result.peak_device_bytes, run.spent.bytes);
     if (!counted) return;
     double total = 0;
@@ -96,7 +98,8 @@ class Subject {
     result.expert_misses += run.spent.expert_misses;
     result.submits_per_token = static_cast<double>(run.spent.submits) / count;
     result.dispatches_per_token = static_cast<double>(run.spent.dispatches) / count;
-    text_ = std::move(run.text);
+    run.ids.pop_back();  // chosen, but nothing was decoded from it
+    text_ = std::move(run.ids);
     // What a CPU reads depends on what else the machine does, and changes within minutes: it is measured beside each
     // run.
     if (result.backend == "cpu") result.bandwidths.push_back(surface_->bandwidth(result.bytes_per_token));
@@ -107,7 +110,7 @@ class Subject {
     for (int run = 0; run < sweep_runs(); ++run) {  // in turns, for the same reason
       for (size_t i = 0; i < workload_.depths.size(); ++i) {
         progress_(fmt::format("decoding after {} tokens", workload_.depths[i]));
-        const BenchSurface::Run taken = surface_->run(prompt(workload_.depths[i]), prompt_[0], workload_.tokens);
+        const GreedyRun taken = surface_->run(prompt(workload_.depths[i]), prompt_[0], workload_.tokens);
         speeds_at[i].push_back(1e3 / median(taken.token_ms));
       }
     }
@@ -160,12 +163,16 @@ class Subject {
     for (const char* key : {"prompt_ids", "greedy_ids"}) {
       asked_ = known_.size();
       for (const Json& id : require_array(reference, key, where)) {
-        if (!id.is_number_integer()) fail({ErrorCode::kFormat, "a token id is not a whole number", where, "", key, ""});
+        if (!id.is_number_integer())
+          fail({.code = ErrorCode::kFormat, .what = "a token id is not a whole number", .where = where, .got = key});
         known_.push_back(id.get<int32_t>());
       }
     }
     if (asked_ > 0 && asked_ < known_.size()) return;
-    fail({ErrorCode::kFormat, "a reference without tokens", where, "prompt_ids and greedy_ids", "", ""});
+    fail({.code = ErrorCode::kFormat,
+          .what = "a reference without tokens",
+          .where = where,
+          .expected = "prompt_ids and greedy_ids"});
   }
 
   std::span<const int32_t> prompt(int tokens) const { return std::span(prompt_).first(static_cast<size_t>(tokens)); }
@@ -178,14 +185,14 @@ class Subject {
     });
     if (known_.empty()) return;
     progress_("comparing with the reference");
-    const std::vector<BenchSurface::Opinion> opinions = surface_->opinions(known_);
+    const std::vector<TokenScore> scores = surface_->score(known_);
     double same = 0, sum = 0;
-    for (size_t i = 0; i < opinions.size(); ++i) {
-      sum += opinions[i].surprise;
-      if (i + 1 >= asked_) same += opinions[i].choice == known_[i + 1] ? 1 : 0;
+    for (size_t i = 0; i < scores.size(); ++i) {
+      sum += scores[i].nll;
+      if (i + 1 >= asked_) same += scores[i].choice == known_[i + 1] ? 1 : 0;
     }
     result.quality.token_match = same / static_cast<double>(known_.size() - asked_);
-    result.quality.perplexity = std::exp(sum / static_cast<double>(opinions.size()));
+    result.quality.perplexity = std::exp(sum / static_cast<double>(scores.size()));
     if (*result.quality.token_match < 0.75) {
       result.quality.ok = false;
       result.quality.reasons.push_back(
@@ -194,7 +201,7 @@ class Subject {
   }
 
   const InferenceWorkload workload_;
-  const Told& progress_;
+  const OnStatus& progress_;
   std::unique_ptr<BenchSurface> surface_;
   std::vector<int32_t> prompt_, text_;
   std::vector<int32_t> known_;  // the reference's tokens, those of the prompt first
@@ -217,11 +224,15 @@ InferenceWorkload named_workload(const std::string& name) {
     workload.tokens = w.tokens;
     return workload;
   }
-  fail({ErrorCode::kUsage, "an unknown workload", "--workload", "xs, s, m, l or xl", name, ""});
+  fail({.code = ErrorCode::kUsage,
+        .what = "an unknown workload",
+        .where = "--workload",
+        .expected = "xs, s, m, l or xl",
+        .got = name});
 }
 
 InferenceResult bench_inference(const std::filesystem::path& path, const InferenceWorkload& workload,
-                                const Told& progress) {
+                                const OnStatus& progress) {
   Subject subject(path, workload, progress);
   progress("warming up");
   subject.warm_up();
@@ -238,7 +249,7 @@ std::pair<InferenceResult, InferenceResult> bench_interleaved(const std::filesys
                                                               const InferenceWorkload& a_workload,
                                                               const std::filesystem::path& b,
                                                               const InferenceWorkload& b_workload,
-                                                              const Told& progress) {
+                                                              const OnStatus& progress) {
   Subject first(a, a_workload, progress), second(b, b_workload, progress);
   progress("warming up");
   first.warm_up();

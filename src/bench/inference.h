@@ -17,10 +17,10 @@ namespace doppler {
 
 class BenchSurface;
 struct InferenceWorkload;
-using Told = std::function<void(std::string_view)>;  // what is going on, a line at a time
+using OnStatus = std::function<void(std::string_view)>;  // what is going on, one line per call
 // Loads a model with room for `context` tokens, ready to be measured (bench/surface.h).
 using MakeSurface = std::function<std::unique_ptr<BenchSurface>(const std::filesystem::path&, const InferenceWorkload&,
-                                                                int context, const Told&)>;
+                                                                int context, const OnStatus&)>;
 
 struct InferenceWorkload {
   std::string name = "custom";
@@ -31,9 +31,8 @@ struct InferenceWorkload {
   int threads = 0;          // 0: all cores
   int device = -1;          // which GPU
   uint64_t gpu_memory = 0;  // bytes the model may take there; 0: no bound
-  int decode_batch = 0;     // tokens a GPU chooses in one go; 0: as engine/decode_pace.h says
+  int decode_batch = 0;     // tokens a GPU chooses in one go; 0: as engine/decode_loop.h says
   std::string backend = "auto";
-  std::function<LoadedModel(const std::filesystem::path&)> load = &LoadedModel::load;  // of whatever kind of file
   std::vector<int> tapped_layers = {};   // decode with taps there: what looking costs
   std::vector<int> depths = {};          // decode again after so many tokens
   std::vector<int> prompt_lengths = {};  // prefill again with so many
@@ -57,12 +56,12 @@ struct InferenceResult {
   uint64_t artefact_bytes = 0, kv_bytes = 0, peak_bytes = 0, peak_device_bytes = 0;
   std::optional<double> cold_load_ms;  // absent: a browser's profile had the model already
   double warm_load_ms = 0;
-  std::vector<double> prefill_tok_s, decode_tok_s, first_token_ms;  // one a run
+  std::vector<double> prefill_tok_s, decode_tok_s, first_token_ms;  // one per run
   std::vector<double> token_ms;                                     // every decoded token of every run
   double bytes_per_token = 0;                                       // read by a decoded token, from the plan
   uint64_t expert_hits = 0, expert_misses = 0;                      // while decoding, where experts are paged
   double submits_per_token = 0, dispatches_per_token = 0;
-  std::vector<double> bandwidths;  // bytes a second this machine moved beside each run, or its GPU once
+  std::vector<double> bandwidths;  // bytes per second this machine moved beside each run, or its GPU once
   Quality quality;
   std::vector<SweepPoint> by_depth, by_prompt;
 
@@ -96,13 +95,17 @@ struct TokenProfile {
 TokenProfile profile_token(const std::filesystem::path& model, const InferenceWorkload& workload);
 
 InferenceResult bench_inference(const std::filesystem::path& model, const InferenceWorkload& workload,
-                                const Told& progress);
+                                const OnStatus& progress);
 
 // Two models (or one with two workloads), a run of one, then a run of the other, so that the machine's moods meet both.
 std::pair<InferenceResult, InferenceResult> bench_interleaved(const std::filesystem::path& a,
                                                               const InferenceWorkload& a_workload,
                                                               const std::filesystem::path& b,
                                                               const InferenceWorkload& b_workload,
-                                                              const Told& progress);
+                                                              const OnStatus& progress);
+
+// An SVG of tokens per second against depth and against prompt length, one line per result (results of bench inference
+// with sweeps). Fails if none of them has a sweep.
+std::string plot_sweeps(const std::vector<Json>& results);
 
 }  // namespace doppler

@@ -22,7 +22,7 @@ LineProcess::LineProcess(const std::vector<std::string>& command, const std::fil
     : name_(command.front()) {
   int to_child[2], from_child[2];
   if (::pipe2(to_child, O_CLOEXEC) != 0 || ::pipe2(from_child, O_CLOEXEC) != 0) {
-    fail({ErrorCode::kFile, "no pipe to another process", name_, "", std::strerror(errno), ""});
+    fail({.code = ErrorCode::kFile, .what = "no pipe to another process", .where = name_, .got = std::strerror(errno)});
   }
   std::vector<char*> arguments;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
@@ -41,7 +41,9 @@ LineProcess::LineProcess(const std::vector<std::string>& command, const std::fil
   ::close(from_child[1]);
   in_ = to_child[1];
   out_ = from_child[0];
-  if (pid_ < 0) fail({ErrorCode::kFile, "a process cannot be started", name_, "", std::strerror(errno), ""});
+  if (pid_ < 0)
+    fail(
+        {.code = ErrorCode::kFile, .what = "a process cannot be started", .where = name_, .got = std::strerror(errno)});
 }
 
 LineProcess::~LineProcess() {
@@ -60,10 +62,15 @@ Json LineProcess::ask(const Json& request) {
     ::waitpid(pid_, &status, 0);
     pid_ = -1;
     if (WIFEXITED(status) && WEXITSTATUS(status) == kNotFound) {
-      fail({ErrorCode::kFile, "a program that is needed cannot be started", name_, "", "", "Install it"});
+      fail({.code = ErrorCode::kFile,
+            .what = "a program that is needed cannot be started",
+            .where = name_,
+            .todo = "Install it"});
     }
-    fail({ErrorCode::kFile, "the other process ended without an answer", name_, "", "",
-          "DOPPLER_PEER_STDERR=1 shows what it says"});
+    fail({.code = ErrorCode::kFile,
+          .what = "the other process ended without an answer",
+          .where = name_,
+          .todo = "DOPPLER_PEER_STDERR=1 shows what it says"});
   };
   // Its end must not end us; only this write could meet it.
   struct sigaction ignore {
@@ -87,8 +94,10 @@ Json LineProcess::ask(const Json& request) {
       pending_.erase(0, end + 1);
       Json json = parse_json(answer, name_);
       if (const Json* error = find(json, "error")) {
-        fail({ErrorCode::kUnsupported, "the other process could not do it", name_, "",
-              error->is_string() ? error->get<std::string>() : brief(*error), ""});
+        fail({.code = ErrorCode::kUnsupported,
+              .what = "the other process could not do it",
+              .where = name_,
+              .got = error->is_string() ? error->get<std::string>() : brief(*error)});
       }
       return json;
     }

@@ -149,7 +149,7 @@ std::string to_table(const std::vector<PeerFigures>& figures, const PeerWorkload
   return text;
 }
 
-void serve_peer(const std::function<LoadedModel(const std::string& path)>& load) {
+void serve_peer() {
   std::unique_ptr<LoadedModel> model;
   std::unique_ptr<Executor> executor;
   for (std::string line; std::getline(std::cin, line);) {
@@ -157,13 +157,13 @@ void serve_peer(const std::function<LoadedModel(const std::string& path)>& load)
     Json reply;
     if (find(request, "model")) {
       const auto start = Clock::now();
-      model = std::make_unique<LoadedModel>(load(require_string(request, "model", "request")));
+      model = std::make_unique<LoadedModel>(LoadedModel::load(require_string(request, "model", "request")));
       executor = make_executor(*model, "cpu",
                                {.context = static_cast<int>(require_int(request, "context", "request")),
                                 .threads = static_cast<int>(int_or(request, "threads", 0, "request"))});
       reply["load_ms"] = ms_since(start);
     } else {
-      if (!executor) fail({ErrorCode::kUsage, "no model is loaded", "request", "", "", ""});
+      if (!executor) fail({.code = ErrorCode::kUsage, .what = "no model is loaded", .where = "request"});
       const auto prompt = require_array(request, "prompt", "request").get<std::vector<int32_t>>();
       const auto tokens = require_int(request, "tokens", "request");
       executor->reset();

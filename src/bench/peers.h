@@ -27,7 +27,7 @@ struct PeerEngine {
 
 struct PeerFigures {
   PeerEngine engine;
-  std::vector<double> prefill_tok_s, decode_tok_s, first_token_ms;  // one a run
+  std::vector<double> prefill_tok_s, decode_tok_s, first_token_ms;  // one per run
   uint64_t peak_bytes = 0, model_bytes = 0;
   double runtime_ms = 0;     // of the time to the first token: what the other's runtime took to start
   std::vector<int32_t> ids;  // what it chose greedily
@@ -41,6 +41,6 @@ Json to_json(const std::vector<PeerFigures>& figures, const PeerWorkload& worklo
 std::string to_table(const std::vector<PeerFigures>& figures, const PeerWorkload& workload);
 
 // The other side of the protocol, for this engine: answers lines on standard input until they end.
-void serve_peer(const std::function<LoadedModel(const std::string& path)>& load);
+void serve_peer();
 
 }  // namespace doppler

@@ -4,6 +4,8 @@
 #include <optional>
 
 #include "bench/inference.h"
+#include "engine/decode_loop.h"
+#include "engine/perplexity.h"
 #include "model/executor.h"
 
 namespace doppler {
@@ -19,33 +21,31 @@ class BenchSurface {
     double warm_load_ms = 0;
     uint64_t kv_bytes = 0;
   };
-  struct Run {
-    double first_token_ms = 0;
-    std::vector<double> token_ms;  // one a decoded token
-    std::vector<int32_t> text;     // what was decoded from: the prompt's choice, then each but the last
-    DeviceCounters spent;          // while decoding; bytes: in live buffers at its end
-  };
-  // What the model would have said instead of a given token, and −ln p of the given one.
-  struct Opinion {
-    int32_t choice = 0;
-    double surprise = 0;
-  };
-
   virtual ~BenchSurface() = default;
   virtual const LoadedModel& model() const = 0;
   virtual const Facts& facts() const = 0;
 
   // From an empty context: the prompt, then `tokens` likeliest tokens (0: none). An empty prompt decodes from `first`.
-  virtual Run run(std::span<const int32_t> prompt, int32_t first, int tokens) = 0;
+  virtual GreedyRun run(std::span<const int32_t> prompt, int32_t first, int tokens) = 0;
   // Of every token but the first, from an empty context.
-  virtual std::vector<Opinion> opinions(std::span<const int32_t> tokens) = 0;
+  virtual std::vector<TokenScore> score(std::span<const int32_t> tokens) = 0;
 
   virtual uint64_t peak_host_bytes() = 0;
-  // Bytes a second that the machine, or its GPU, moves; measured now. A CPU reads `bytes` of them over and over.
+  // Bytes per second that the machine, or its GPU, moves; measured now. A CPU reads `bytes` of them over and over.
   virtual double bandwidth(double bytes) = 0;
 };
 
 std::unique_ptr<BenchSurface> native_surface(const std::filesystem::path& model, const InferenceWorkload& workload,
-                                             int context, const Told& progress);
+                                             int context, const OnStatus& progress);
+
+// A page of headless Chromium: a script drives it, and we tell the script what to do.
+struct BrowserOptions {
+  std::vector<std::string> command;   // web/tools/bench.mjs, which answers JSON lines
+  std::filesystem::path profile_dir;  // the browser's profile, kept; empty: one for this run alone
+};
+
+// Starts the browser and loads the model in its page.
+std::unique_ptr<BenchSurface> browser_surface(const BrowserOptions& options, const std::filesystem::path& model,
+                                              const InferenceWorkload& workload, int context, const OnStatus& progress);
 
 }  // namespace doppler

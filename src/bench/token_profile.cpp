@@ -20,10 +20,11 @@ std::string without_layer(const std::string& step) {
 }  // namespace
 
 TokenProfile profile_token(const std::filesystem::path& path, const InferenceWorkload& workload) {
-  const LoadedModel model = workload.load(path);
+  const LoadedModel model = LoadedModel::load(path);
   const int context = workload.prompt_tokens + workload.tokens + workload.runs + 32;
-  const auto executor = make_executor(model, workload.backend,
-                                      {context, workload.threads, 0, workload.device, false, workload.gpu_memory});
+  const auto executor = make_executor(
+      model, workload.backend,
+      {.context = context, .threads = workload.threads, .device = workload.device, .gpu_memory = workload.gpu_memory});
   int32_t token = argmax(executor->forward(random_prompt(workload.prompt_tokens, model.config.vocab), Logits::kLast));
   // Warm: an idle GPU runs at a fraction of its clock.
   for (int left = workload.tokens; left > 0;) {
@@ -32,7 +33,7 @@ TokenProfile profile_token(const std::filesystem::path& path, const InferenceWor
     token = chosen.back();
     left -= static_cast<int>(chosen.size());
   }
-  std::map<std::string, std::vector<double>> times;  // by name, one a run: the sum over its dispatches
+  std::map<std::string, std::vector<double>> times;  // by name, one per run: the sum over its dispatches
   std::map<std::string, int> dispatches;
   std::vector<double> busy, span, gpu, encode, submit, read;
   TokenProfile profile;

@@ -6,16 +6,14 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "bench/baselines.h"
-#include "bench/compare.h"
 #include "bench/inference.h"
-#include "bench/plot.h"
-#include "cli/bench_browser.h"
-#include "cli/default_model.h"
-#include "cli/gpu_memory.h"
-#include "cli/load_model.h"
+#include "bench/statistics.h"
+#include "bench/surface.h"
+#include "cli/open_model.h"
 #include "cli/verbs.h"
 
 namespace doppler {
+namespace fs = std::filesystem;
 namespace {
 
 struct InferenceArguments {
@@ -37,7 +35,7 @@ void compare_files(const InferenceArguments& a) {
 }
 
 // A workload's name sets the sizes; sizes given besides win.
-InferenceWorkload settled(const InferenceArguments& a) {
+InferenceWorkload resolved_workload(const InferenceArguments& a) {
   InferenceWorkload w = a.workload;
   if (a.workload_name.empty()) return w;
   const InferenceWorkload named = named_workload(a.workload_name);
@@ -47,9 +45,50 @@ InferenceWorkload settled(const InferenceArguments& a) {
   return w;
 }
 
-void settle_surface(const InferenceArguments& a, const std::string& model, InferenceWorkload& workload) {
+// For InferenceWorkload::surface. Fails where what drives the browser is missing. `profile_dir` empty: a profile for
+// this run alone.
+MakeSurface browser_for_bench(const std::string& profile_dir) {
+  std::error_code ignored;
+  const fs::path build = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+  const fs::path script = build.parent_path() / "web/tools/bench.mjs";
+  if (!file_exists(script)) {
+    fail({.code = ErrorCode::kUsage,
+          .what = "the browser's part of Doppler is not here",
+          .where = script.string(),
+          .todo = "Run the program from its source tree's build folder"});
+  }
+  const BrowserOptions options{{node_program().string(), script.string(), "--build", build.string()}, profile_dir};
+  return [options](const fs::path& model, const InferenceWorkload& workload, int context, const OnStatus& progress) {
+    return browser_surface(options, model, workload, context, progress);
+  };
+}
+
+// Fails for a workload that a page cannot run, and says why.
+void check_for_browser(const std::string& model, const InferenceWorkload& workload) {
+  const auto refuse = [](const char* option, const char* why) {
+    fail({.code = ErrorCode::kUsage,
+          .what = std::string(option) + " and --surface browser do not go together: " + why,
+          .where = "bench inference"});
+  };
+  if (workload.threads > 0) refuse("--threads", "the page's engine computes on the GPU alone");
+  if (workload.backend != "auto" && workload.backend != "webgpu") {
+    refuse("--backend", "the page's engine has WebGPU and no other backend");
+  }
+  if (workload.device >= 0) refuse("--device", "a page cannot choose among GPUs, the browser does");
+  if (workload.gpu_memory > 0) refuse("--gpu-memory", "experts are paged from mapped files, which a page has not");
+  if (!file_exists(fs::path(model) / "manifest.json") && file_exists(model)) {
+    fail({.code = ErrorCode::kUsage,
+          .what = "a page loads RDRR folders only",
+          .where = model,
+          .expected = "a folder with manifest.json",
+          .got = "a single file",
+          .todo = "Make one of it: doppler convert"});
+  }
+}
+
+void choose_surface(const InferenceArguments& a, const std::string& model, InferenceWorkload& workload) {
   const auto refuse = [](const char* what, const char* todo) {
-    fail({ErrorCode::kUsage, what, "bench inference", "", "", todo});
+    fail({.code = ErrorCode::kUsage, .what = what, .where = "bench inference", .todo = todo});
   };
   if (a.surface == "native") {
     if (!a.profile_dir.empty()) refuse("--profile-dir is a browser's", "Add --surface browser");
@@ -71,13 +110,12 @@ void settle_surface(const InferenceArguments& a, const std::string& model, Infer
 
 void run_inference(const InferenceArguments& a) {
   const auto progress = [&](std::string_view line) {
-    if (telling()) fmt::print(stderr, "\r\033[K{}", line);
+    if (info_enabled()) fmt::print(stderr, "\r\033[K{}", line);
   };
   if (!a.compare.empty()) return compare_files(a);
   const std::string model = a.model.empty() ? default_model().string() : a.model;
-  InferenceWorkload workload = settled(a);
-  workload.load = load_model;
-  settle_surface(a, model, workload);
+  InferenceWorkload workload = resolved_workload(a);
+  choose_surface(a, model, workload);
   if (a.profile) {
     const TokenProfile profile = profile_token(model, workload);
     return report(a, profile.to_json(), profile.to_table());
@@ -96,7 +134,7 @@ void run_inference(const InferenceArguments& a) {
 
 void check_here(const std::string& path, const std::string& backend) {
   const auto progress = [&](std::string_view line) {
-    if (telling()) fmt::print(stderr, "\r\033[K{}", line);
+    if (info_enabled()) fmt::print(stderr, "\r\033[K{}", line);
   };
   const std::filesystem::path file = path;
   const Json baselines = parse_json(read_text_file(file), path);
@@ -106,7 +144,7 @@ void check_here(const std::string& path, const std::string& backend) {
     fmt::print("{} {:<42} {:>9.4f}  range {:g} … {:g}\n", v.ok ? "ok  " : "FAIL", v.name, v.value, v.low, v.high);
     ok = ok && v.ok;
   }
-  if (!ok) throw Faulty{};
+  if (!ok) throw CheckFailed{};
 }
 
 }  // namespace
@@ -116,7 +154,8 @@ void add_bench(CLI::App& app) {
   bench->require_subcommand(1);
   auto arguments = std::make_shared<InferenceArguments>();
   CLI::App* inference = bench->add_subcommand("inference", "Prefill and decode speed, load time, memory, bandwidth");
-  inference->add_option("model", arguments->model, "An RDRR folder (default: the model that ships with Doppler)");
+  inference->add_option("model", arguments->model,
+                        "An RDRR folder or a GGUF file (default: the model that ships with Doppler)");
   inference->add_option("--workload", arguments->workload_name, "xs, s, m, l or xl: 64 to 8192 prompt tokens");
   arguments->prompt_tokens =
       inference->add_option("--prompt-tokens", arguments->workload.prompt_tokens, "Tokens of the prompt")
@@ -127,7 +166,7 @@ void add_bench(CLI::App& app) {
       ->capture_default_str();
   inference->add_option("--context", arguments->workload.context, "Context to make room for (default: what is needed)")
       ->check(CLI::PositiveNumber);
-  inference->add_option("--threads", arguments->workload.threads, "Threads (default: one a core)")
+  inference->add_option("--threads", arguments->workload.threads, "Threads (default: one per core)")
       ->check(CLI::Range(1, 1024));
   inference->add_option("--backend", arguments->workload.backend, "auto, webgpu, cpu or ref")->capture_default_str();
   inference->add_option("--device", arguments->workload.device, "Which GPU, as doppler devices counts them");

@@ -44,8 +44,11 @@ void run_kernels(const KernelsArguments& arguments) {
     std::fflush(stdout);
   }
   if (results.empty()) {
-    fail({ErrorCode::kUsage, "no case matches", "--filter", "", arguments.filter,
-          "leave --filter out to see all cases"});
+    fail({.code = ErrorCode::kUsage,
+          .what = "no case matches",
+          .where = "--filter",
+          .got = arguments.filter,
+          .todo = "leave --filter out to see all cases"});
   }
   if (arguments.json) {
     fmt::print("{}\n", Json{{"device", device.info().name}, {"copyGbPerSecond", peak}, {"kernels", results}}.dump(1));

@@ -12,8 +12,7 @@
 #include "base/files.h"
 #include "base/threads.h"
 #include "bench/peers.h"
-#include "cli/default_model.h"
-#include "cli/load_model.h"
+#include "cli/open_model.h"
 #include "cli/verbs.h"
 #include "convert/gguf_export.h"
 #include "format/gguf.h"
@@ -45,8 +44,10 @@ fs::path find_script() {
     const fs::path script = root / "tools/peers/peer.mjs";
     if (fs::exists(script, ec)) return fs::absolute(script);
   }
-  fail({ErrorCode::kFile, "the script that drives llama.cpp is not here", "tools/peers/peer.mjs", "", "",
-        "Run from the project's folder"});
+  fail({.code = ErrorCode::kFile,
+        .what = "the script that drives llama.cpp is not here",
+        .where = "tools/peers/peer.mjs",
+        .todo = "Run from the project's folder"});
 }
 
 // The folder with node_modules, filled on first use. Only the plain CPU build is fetched, none for other machines.
@@ -71,8 +72,11 @@ fs::path install(const std::function<void(std::string_view)>& progress) {
       "cd '{}' && npm install --ignore-scripts --omit=optional --no-audit --no-fund >'{}' 2>&1", folder.string(), log);
   const int status = std::system(command.c_str());
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    fail({ErrorCode::kFile, "llama.cpp could not be fetched", log, "npm with a registry in reach", "",
-          "Read the log"});
+    fail({.code = ErrorCode::kFile,
+          .what = "llama.cpp could not be fetched",
+          .where = log,
+          .expected = "npm with a registry in reach",
+          .todo = "Read the log"});
   }
   write_file_whole(mark, "");
   return folder;
@@ -101,8 +105,11 @@ fs::path held_back(const fs::path& peers) {
     if (!stem.ends_with(kind)) others.push_back(file.path());
   }
   if (!found) {
-    fail({ErrorCode::kUnsupported, "llama.cpp has no library for this instruction set alone", folder.string(),
-          "libggml-cpu-" + kind, "", "Unset DOPPLER_CPU"});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "llama.cpp has no library for this instruction set alone",
+          .where = folder.string(),
+          .expected = "libggml-cpu-" + kind,
+          .todo = "Unset DOPPLER_CPU"});
   }
   for (const fs::path& file : others) fs::remove(file, ec);
   write_file_whole(mark, "");
@@ -144,7 +151,7 @@ void run(Arguments& arguments) {
   std::vector<PeerEngine> engines = {
       {"doppler", "", {program().string(), "bench", "peer-worker"}, fs::current_path(), model}};
   if (gguf) {
-    workload.vocab = load_model(model).config.vocab;
+    workload.vocab = open_model(model).config.vocab;
     engines[0].types = "the same file";
     engines.push_back({"llama.cpp", "", {node_program().string(), script.string()}, here, model});
   } else {
@@ -183,7 +190,7 @@ void add_bench_peers(CLI::App& bench) {
   verb->add_option("--runs", arguments->workload.runs, "Runs of each, after one that warms up")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  verb->add_option("--threads", arguments->workload.threads, "Threads (default: one a core)")
+  verb->add_option("--threads", arguments->workload.threads, "Threads (default: one per core)")
       ->check(CLI::Range(1, 1024));
   verb->add_flag("--install", arguments->install_only, "Only fetch llama.cpp, and print where it is");
   verb->add_flag("--json", arguments->json, "Print one JSON object");
@@ -193,7 +200,7 @@ void add_bench_peers(CLI::App& bench) {
   verb->callback([arguments] { run(*arguments); });
   CLI::App* worker = bench.add_subcommand("peer-worker", "");
   worker->group("");  // for peers only
-  worker->callback([] { serve_peer([](const std::string& path) { return load_model(path); }); });
+  worker->callback([] { serve_peer(); });
 }
 
 }  // namespace doppler

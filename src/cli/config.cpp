@@ -34,12 +34,20 @@ const Preset* find_preset(const std::string& name) {
 
 void merge(Config& config, const Json& json, const std::string& source) {
   if (!json.is_object()) {
-    fail({ErrorCode::kFormat, "a config must be an object of options", source, "{\"key\": value, …}", brief(json), ""});
+    fail({.code = ErrorCode::kFormat,
+          .what = "a config must be an object of options",
+          .where = source,
+          .expected = "{\"key\": value, …}",
+          .got = brief(json)});
   }
   if (const Json* preset = find(json, "preset")) {
     const Preset* found = preset->is_string() ? find_preset(preset->get<std::string>()) : nullptr;
     if (!found) {
-      fail({ErrorCode::kUsage, "an unknown preset", source, "default, bench or debug", brief(*preset), ""});
+      fail({.code = ErrorCode::kUsage,
+            .what = "an unknown preset",
+            .where = source,
+            .expected = "default, bench or debug",
+            .got = brief(*preset)});
     }
     merge(config, parse_json(found->json, found->name), fmt::format("preset {}", found->name));
   }
@@ -92,8 +100,10 @@ void add_arguments(const std::string& key, const ConfigValue& entry, std::vector
   } else if (entry.value.is_array()) {
     for (const Json& element : entry.value) out.push_back(name + "=" + text_of(element));
   } else if (entry.value.is_object() || entry.value.is_null()) {
-    fail({ErrorCode::kFormat, "an option's value must be a word, a number, true or false, or a list", entry.source, "",
-          key, ""});
+    fail({.code = ErrorCode::kFormat,
+          .what = "an option's value must be a word, a number, true or false, or a list",
+          .where = entry.source,
+          .got = key});
   } else {
     out.push_back(name + "=" + text_of(entry.value));
   }
@@ -105,7 +115,7 @@ void show(const CLI::App& app, const Config& config, const std::vector<std::stri
   if (const CLI::App* verb = named_verb(app, words, used)) {
     verbs.push_back(verb);
   } else if (!words.empty()) {
-    fail({ErrorCode::kUsage, "there is no such verb", "config --show", "", words[0], ""});
+    fail({.code = ErrorCode::kUsage, .what = "there is no such verb", .where = "config --show", .got = words[0]});
   } else {
     verbs = all_verbs(app);
   }
@@ -142,7 +152,9 @@ Config take_config(std::vector<std::string>& arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i] == "--config") {
       if (i + 1 == arguments.size()) {
-        fail({ErrorCode::kUsage, "--config needs a file, JSON or a preset", "", "default, bench or debug", "", ""});
+        fail({.code = ErrorCode::kUsage,
+              .what = "--config needs a file, JSON or a preset",
+              .expected = "default, bench or debug"});
       }
       add_source(config, arguments[++i]);
     } else if (arguments[i].compare(0, 9, "--config=") == 0) {
@@ -164,8 +176,12 @@ void apply_config(const Config& config, const CLI::App& app, std::vector<std::st
     bool known = app.get_option_no_throw(name) != nullptr;
     for (const CLI::App* any : all_verbs(app)) known = known || any->get_option_no_throw(name) != nullptr;
     if (!known) {
-      fail({ErrorCode::kUsage, "an unknown key in a config", entry.source, "an option's name, with underscores", key,
-            "doppler config --show lists them"});
+      fail({.code = ErrorCode::kUsage,
+            .what = "an unknown key in a config",
+            .where = entry.source,
+            .expected = "an option's name, with underscores",
+            .got = key,
+            .todo = "doppler config --show lists them"});
     }
     const bool ours = verb && (verb->get_option_no_throw(name) || app.get_option_no_throw(name));
     const bool given = std::any_of(arguments.begin(), arguments.end(), [&](const std::string& a) {

@@ -65,7 +65,7 @@ void add_convert(CLI::App& app) {
       "q4_0, q4_k_m, q8_0, f16, bf16 or f32 as llama.cpp's quantiser would mix them; the default keeps types");
   verb->add_option("--shard-size", options.shard_size, "Bytes of a shard, or 16M, 1G (default 64M)")
       ->transform(CLI::AsSizeValue(false));
-  verb->add_option("--threads", options.threads, "Threads (default: one a core)")->check(CLI::Range(1, 1024));
+  verb->add_option("--threads", options.threads, "Threads (default: one per core)")->check(CLI::Range(1, 1024));
   verb->add_option("--id", options.id, "Name of the model (default: the target's)");
   verb->add_option("--family", arguments->family, "A family file instead of those built in")->check(CLI::ExistingFile);
   verb->add_option("--ignore-key", arguments->ignored_keys, "A key of config.json that changes nothing (repeatable)");

@@ -9,8 +9,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "cli/debug_page.h"
-#include "cli/default_model.h"
-#include "cli/gpu_memory.h"
+#include "cli/open_model.h"
 #include "cli/verbs.h"
 #include "debug/probe.h"
 #include "debug/report.h"
@@ -32,18 +31,27 @@ struct Arguments {
 
 std::vector<int32_t> prompt_of(const Arguments& a, const LoadedModel& model, const Stages* reference) {
   const int given = !a.prompt.empty() + !a.prompt_file.empty() + !a.prompt_ids.empty();
-  if (given > 1) fail({ErrorCode::kUsage, "the prompt was given more than once", "debug", "one prompt", "", ""});
+  if (given > 1)
+    fail({.code = ErrorCode::kUsage,
+          .what = "the prompt was given more than once",
+          .where = "debug",
+          .expected = "one prompt"});
   if (!a.prompt_ids.empty()) return a.prompt_ids;
   if (given == 0) {
     if (reference && !reference->prompt_ids.empty()) return reference->prompt_ids;
-    fail({ErrorCode::kUsage, "there is no prompt", "debug", "", "",
-          "Give --prompt or --prompt-ids, or --compare with a file that knows its own"});
+    fail({.code = ErrorCode::kUsage,
+          .what = "there is no prompt",
+          .where = "debug",
+          .todo = "Give --prompt or --prompt-ids, or --compare with a file that knows its own"});
   }
   const std::string text = a.prompt_file.empty() ? a.prompt : read_text_file(a.prompt_file);
   const Tokenizer& tokenizer = model.need_tokenizer();
   if (!a.chat) return tokenizer.encode(text, true);
   if (!model.chat_template || !model.chat_template->present()) {
-    fail({ErrorCode::kUsage, "this model has no chat template", model.config.id, "", "", "Leave --chat out"});
+    fail({.code = ErrorCode::kUsage,
+          .what = "this model has no chat template",
+          .where = model.config.id,
+          .todo = "Leave --chat out"});
   }
   const Json messages = Json::array({{{"role", "user"}, {"content", text}}});
   return tokenizer.encode(model.chat_template->render(messages, Json(), true), false);
@@ -84,12 +92,12 @@ std::string piece(const LoadedModel& model, int32_t id) {
   return model.tokenizer ? model.tokenizer->decode(std::vector<int32_t>{id}, false) : fmt::format("<{}>", id);
 }
 
-// The tokens of --watch: a text's first token, or an id where the text is #id.
+// The tokens of --watch: the first token of each text.
 std::vector<std::pair<std::string, int32_t>> watched(const Arguments& a, const LoadedModel& model) {
   std::vector<std::pair<std::string, int32_t>> list;
   for (const std::string& text : a.watch) {
     const std::vector<int32_t> ids = model.need_tokenizer().encode(text, false);
-    if (ids.empty()) fail({ErrorCode::kUsage, "no token to watch", "--watch", "", text, ""});
+    if (ids.empty()) fail({.code = ErrorCode::kUsage, .what = "no token to watch", .where = "--watch", .got = text});
     if (ids.size() > 1) {
       fmt::print(stderr, "doppler: '{}' is {} tokens; the first, '{}', is watched\n", text, ids.size(),
                  piece(model, ids[0]));
@@ -149,7 +157,7 @@ Stages run_watched(const Arguments& a, const LoadedModel& model, Executor& execu
     };
   }
   try {
-    return capture_run(executor, model.plan, prompt, steps, a.tokens, size_t{4} << 30, watch);
+    return capture_run(executor, model.plan, prompt, steps, {.generate = a.tokens, .watch = watch});
   } catch (const NotFinite& found) {
     if (a.json) {
       print_json({{"model", model.config.id},
@@ -162,34 +170,38 @@ Stages run_watched(const Arguments& a, const LoadedModel& model, Executor& execu
           "that step)\n",
           found.stage, found.position, found.column, found.value, found.count);
     }
-    throw Faulty{};
+    throw CheckFailed{};
   }
 }
 
 void debug(const Arguments& a) {
-  const LoadedModel model = LoadedModel::load(a.model.empty() ? default_model() : std::filesystem::path(a.model));
+  const LoadedModel model = open_model(a.model);
   std::unique_ptr<Stages> reference;
   if (!a.compare.empty() && !is_backend(a.compare)) reference = std::make_unique<Stages>(read_reference(a.compare));
   std::vector<int32_t> prompt = prompt_of(a, model, reference.get());
   if (reference && !reference->prompt_ids.empty() && reference->prompt_ids != prompt) {
-    fail({ErrorCode::kUsage, "the reference was made from another prompt", a.compare, "", "",
-          "Leave the prompt out: the reference knows its own"});
+    fail({.code = ErrorCode::kUsage,
+          .what = "the reference was made from another prompt",
+          .where = a.compare,
+          .todo = "Leave the prompt out: the reference knows its own"});
   }
   std::vector<Probe> probes;
   for (const std::string& text : a.probes) probes.push_back(parse_probe(text, model.plan));
   const TapSteps steps = steps_of_layers(model.plan, a.layers);
   const int context = std::max(a.context, static_cast<int>(prompt.size()) + a.tokens);
   const BackendChoice backend = choose_backend(a.backend, a.device);
-  if (telling()) {
+  if (info_enabled()) {
     fmt::print(stderr, "\033[2m[{} on {}: {}; {} tokens]\033[0m\n", model.config.id, backend.name, backend.about,
                prompt.size());
   }
-  const auto executor = make_executor(model, backend.name, {context, a.threads, 0, a.device, false, a.gpu_memory});
+  const ExecutorOptions options{
+      .context = context, .threads = a.threads, .device = a.device, .gpu_memory = a.gpu_memory};
+  const auto executor = make_executor(model, backend.name, options);
   const Stages run = run_watched(a, model, *executor, prompt, steps);
   prompt = run.prompt_ids;  // and what was generated
   const KernelOf kernel = [&](const Step& step) { return executor->kernel_of(step); };
   if (!a.compare.empty() && !reference) {
-    const auto other = make_executor(model, a.compare, {context, a.threads, 0, a.device, false, a.gpu_memory});
+    const auto other = make_executor(model, a.compare, options);
     reference = std::make_unique<Stages>(capture_run(*other, model.plan, prompt, steps));
   }
   Json json = Json::object();
@@ -228,7 +240,7 @@ void debug(const Arguments& a) {
   if (!a.dump.empty()) write_dump(a.dump, run, model);
   if (!a.html.empty()) write_debug_page(a.html, a.head, model, backend, run, comparison.get(), kind_of(a));
   if (a.json) print_json(json);
-  if (faulty) throw Faulty{};
+  if (faulty) throw CheckFailed{};
 }
 
 }  // namespace
@@ -236,7 +248,7 @@ void debug(const Arguments& a) {
 void add_debug(CLI::App& app) {
   auto a = std::make_shared<Arguments>();
   CLI::App* verb = app.add_subcommand("debug", "Look into a run, and name the first step that is wrong");
-  verb->add_option("model", a->model, "An RDRR folder (default: the model that ships with Doppler)");
+  verb->add_option("model", a->model, "An RDRR folder or a GGUF file (default: the model that ships with Doppler)");
   verb->add_option("--prompt", a->prompt, "The text, as it is");
   verb->add_option("--prompt-file", a->prompt_file, "Read the text from a file");
   verb->add_option("--prompt-ids", a->prompt_ids, "The text as token ids: 2,5,9")
@@ -271,7 +283,7 @@ void add_debug(CLI::App& app) {
   verb->add_option("--backend", a->backend, "auto, webgpu, cpu or ref")->capture_default_str();
   verb->add_option("--device", a->device, "Which GPU, as doppler devices counts them");
   add_gpu_memory(*verb, a->gpu_memory);
-  verb->add_option("--threads", a->threads, "Threads (default: one a core)");
+  verb->add_option("--threads", a->threads, "Threads (default: one per core)");
   verb->add_option("--context", a->context, "Tokens to make room for (default: the prompt's)");
   verb->add_flag("--json", a->json, "Print one JSON object");
   verb->footer(

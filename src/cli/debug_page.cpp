@@ -16,18 +16,25 @@
 namespace doppler {
 namespace {
 
-constexpr int kMostRows = 160;  // of an attention map
+constexpr int kMaxRows = 160;  // of an attention map
 
 // What one head looks at, from the projections: a GPU keeps turned keys in its cache only.
 AttentionHead attention_of(const LoadedModel& model, const Stages& run, const std::string& head) {
   AttentionHead result;
   if (!head.empty() && std::sscanf(head.c_str(), "%d:%d", &result.layer, &result.head) != 2) {
-    fail({ErrorCode::kUsage, "a head that cannot be read", "--head", "LAYER:HEAD", head, ""});
+    fail({.code = ErrorCode::kUsage,
+          .what = "a head that cannot be read",
+          .where = "--head",
+          .expected = "LAYER:HEAD",
+          .got = head});
   }
   const ModelConfig& config = model.config;
   if (result.layer < 0 || result.layer >= config.layer_count() || result.head < 0 || result.head >= config.heads) {
-    fail({ErrorCode::kUsage, "there is no such head", "--head",
-          fmt::format("layer 0 to {}, head 0 to {}", config.layer_count() - 1, config.heads - 1), head, ""});
+    fail({.code = ErrorCode::kUsage,
+          .what = "there is no such head",
+          .where = "--head",
+          .expected = fmt::format("layer 0 to {}, head 0 to {}", config.layer_count() - 1, config.heads - 1),
+          .got = head});
   }
   const std::string layer = fmt::format("layer{}.", result.layer);
   const Step* step = model.plan.find(layer + "attention");
@@ -36,9 +43,9 @@ AttentionHead attention_of(const LoadedModel& model, const Stages& run, const st
   if (!step || !q || !k || !v) return result;  // that layer was not tapped
   const LayerConfig& kind = config.layers[static_cast<size_t>(result.layer)];
   const RopeTable table = make_rope_table(config.ropes[static_cast<size_t>(kind.rope)], config.head_dim);
-  const std::vector<float> queries = turn(q->data, q->width, config.head_dim, table, 0);
-  const std::vector<float> keys = turn(k->data, k->width, config.head_dim, table, 0);
-  result.rows = std::min(q->rows(), kMostRows);
+  const std::vector<float> queries = apply_rope(q->data, q->width, config.head_dim, table, 0);
+  const std::vector<float> keys = apply_rope(k->data, k->width, config.head_dim, table, 0);
+  result.rows = std::min(q->rows(), kMaxRows);
   AttentionGuess guess{std::get<Attention>(step->op), 0, {}};
   if (guess.op.sinks) {
     const Tensor& sinks = model.weights.at(layer + "sinks");
@@ -70,7 +77,7 @@ void write_debug_page(const std::filesystem::path& path, const std::string& head
   if (const Stage* logits = run.find("logits"); logits && logits->position == 0) {
     for (int p = 0; p + 1 < logits->rows(); ++p) {
       const int32_t next = run.prompt_ids[static_cast<size_t>(p + 1)];
-      page.probabilities.push_back({piece(model, next), std::exp(-surprise(logits->row(p), next))});
+      page.probabilities.push_back({piece(model, next), std::exp(-negative_log_likelihood(logits->row(p), next))});
     }
     std::vector<std::pair<float, int32_t>> order;
     const std::span<const float> last = logits->row(logits->rows() - 1);

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "cli/artefact_report.h"
-#include "cli/default_model.h"
+#include "cli/open_model.h"
 #include "cli/verbs.h"
 #include "engine/loaded_model.h"
 #include "format/rdrr.h"
@@ -54,8 +54,11 @@ Facts gather(const RdrrReader& reader, int context) {
   for (const RdrrShard& shard : reader.shards()) facts.shard_bytes += shard.size;
   facts.context = context > 0 ? context : default_context(facts.config);
   if (facts.context > facts.config.max_context) {
-    fail({ErrorCode::kUsage, "the model was not made for a context this long", "--context",
-          fmt::format("at most {}", facts.config.max_context), std::to_string(facts.context), ""});
+    fail({.code = ErrorCode::kUsage,
+          .what = "the model was not made for a context this long",
+          .where = "--context",
+          .expected = fmt::format("at most {}", facts.config.max_context),
+          .got = std::to_string(facts.context)});
   }
   facts.kv_bytes = kv_cache_bytes(facts.config, facts.context);
   return facts;

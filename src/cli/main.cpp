@@ -71,7 +71,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     const int code = app.exit(error);  // prints help, the version, or what was wrong
     return code == 0 ? 0 : exit_code(doppler::ErrorCode::kUsage);
-  } catch (const doppler::Faulty&) {
+  } catch (const doppler::CheckFailed&) {
     return 1;
   } catch (const doppler::Failure& failure) {
     fmt::print(stderr, "doppler: {}\n", failure.what());

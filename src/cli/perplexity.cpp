@@ -8,8 +8,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/progress.h"
-#include "cli/default_model.h"
-#include "cli/gpu_memory.h"
+#include "cli/open_model.h"
 #include "cli/token_file.h"
 #include "cli/verbs.h"
 #include "engine/backend.h"
@@ -27,16 +26,20 @@ struct Arguments {
 
 std::vector<int32_t> tokens_of(const Arguments& a, const LoadedModel& model) {
   if (a.text.empty() == a.ids.empty()) {
-    fail({ErrorCode::kUsage, "give a text or its tokens", "perplexity", "--text FILE or --ids FILE", "", ""});
+    fail({.code = ErrorCode::kUsage,
+          .what = "give a text or its tokens",
+          .where = "perplexity",
+          .expected = "--text FILE or --ids FILE"});
   }
   if (!a.ids.empty()) return read_token_file(a.ids);
   return model.need_tokenizer().encode(read_text_file(a.text), true);
 }
 
 void run(Arguments a) {
-  const LoadedModel model = LoadedModel::load(a.model.empty() ? default_model() : std::filesystem::path(a.model));
+  const LoadedModel model = open_model(a.model);
   const std::vector<int32_t> tokens = tokens_of(a, model);
-  if (tokens.size() < 2) fail({ErrorCode::kUsage, "the text has no token to predict", "perplexity", "", "", ""});
+  if (tokens.size() < 2)
+    fail({.code = ErrorCode::kUsage, .what = "the text has no token to predict", .where = "perplexity"});
   // A window longer than the model's context, or than the text, is the longest there can be.
   const int most = std::min(static_cast<int>(tokens.size()) - 1, model.config.max_context);
   if (a.score.window > most) {
@@ -44,15 +47,19 @@ void run(Arguments a) {
     a.score.window = most;
     a.score.stride = std::min(a.score.stride, most);
   }
-  const ExecutorOptions options{a.score.window, a.threads, 0, a.device, false, a.gpu_memory};
+  const ExecutorOptions options{
+      .context = a.score.window, .threads = a.threads, .device = a.device, .gpu_memory = a.gpu_memory};
   const auto executor = make_executor(model, a.backend, options);
   std::unique_ptr<LoadedModel> other;
   std::unique_ptr<Executor> against;
   if (!a.against.empty()) {
-    other = std::make_unique<LoadedModel>(LoadedModel::load(a.against));
+    other = std::make_unique<LoadedModel>(open_model(a.against));
     if (other->config.vocab != model.config.vocab) {
-      fail({ErrorCode::kUsage, "the two models have different vocabularies", a.against,
-            std::to_string(model.config.vocab), std::to_string(other->config.vocab), ""});
+      fail({.code = ErrorCode::kUsage,
+            .what = "the two models have different vocabularies",
+            .where = a.against,
+            .expected = std::to_string(model.config.vocab),
+            .got = std::to_string(other->config.vocab)});
     }
     against = make_executor(*other, a.backend, options);
   }
@@ -92,7 +99,7 @@ void run(Arguments a) {
 void add_perplexity(CLI::App& app) {
   auto a = std::make_shared<Arguments>();
   CLI::App* verb = app.add_subcommand("perplexity", "How well a model predicts a text, and how far two models differ");
-  verb->add_option("model", a->model, "An RDRR folder (default: the model that ships with Doppler)");
+  verb->add_option("model", a->model, "An RDRR folder or a GGUF file (default: the model that ships with Doppler)");
   verb->add_option("--text", a->text, "A file of text");
   verb->add_option("--ids", a->ids, "A file of token ids: numbers, a JSON list, or a .npy of whole numbers");
   verb->add_option("--window", a->score.window, "Tokens of one window")
@@ -104,7 +111,7 @@ void add_perplexity(CLI::App& app) {
   verb->add_option("--backend", a->backend, "auto, webgpu, cpu or ref")->capture_default_str();
   verb->add_option("--device", a->device, "Which GPU, as doppler devices counts them");
   add_gpu_memory(*verb, a->gpu_memory);
-  verb->add_option("--threads", a->threads, "Threads (default: one a core)");
+  verb->add_option("--threads", a->threads, "Threads (default: one per core)");
   verb->add_flag("--json", a->json, "Print one JSON object");
   verb->footer(
       "Example:\n  doppler perplexity models/tiny --ids tests/data/tiny/val_tokens.npy\n"

@@ -13,13 +13,10 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "cli/default_model.h"
-#include "cli/gpu_memory.h"
-#include "cli/load_model.h"
+#include "cli/open_model.h"
 #include "cli/verbs.h"
-#include "debug/trace_steps.h"
+#include "debug/report.h"
 #include "engine/backend.h"
-#include "engine/self_test.h"
 #include "engine/session.h"
 
 namespace doppler {
@@ -70,15 +67,18 @@ void take_words(Arguments& a, std::string& model, bool& has_prompt) {
   if (worded) a.prompt = a.words.back();
   const int given =
       worded + (a.prompt_given->count() > 0) + (a.prompt_file_given->count() > 0) + (a.prompt_ids_given->count() > 0);
-  if (given > 1) fail({ErrorCode::kUsage, "the prompt was given more than once", "run", "one prompt", "", ""});
+  if (given > 1)
+    fail({.code = ErrorCode::kUsage,
+          .what = "the prompt was given more than once",
+          .where = "run",
+          .expected = "one prompt"});
   if (a.prompt_file_given->count() > 0) {
     a.prompt = read_text_file(a.prompt_file == "-" ? "/dev/stdin" : a.prompt_file);
   }
   has_prompt = given == 1;
-  if (model.empty()) model = default_model().string();
 }
 
-void settle_sampling(Arguments& a, const Sampling& recommended) {
+void resolve_sampling(Arguments& a, const Sampling& recommended) {
   if (a.sampling.temperature > 0) {
     if (a.top_k->count() == 0) a.sampling.top_k = recommended.top_k;
     if (a.top_p->count() == 0) a.sampling.top_p = recommended.top_p;
@@ -91,8 +91,15 @@ void settle_sampling(Arguments& a, const Sampling& recommended) {
 
 GenerateOptions generate_options(const Arguments& a, const LoadedModel& model) {
   if (a.max_tokens < 1)
-    fail({ErrorCode::kUsage, "--max-tokens must be at least 1", "run", "", std::to_string(a.max_tokens), ""});
-  return {a.max_tokens, a.sampling, a.stop_texts, model.config.eos_ids, a.decode_batch};
+    fail({.code = ErrorCode::kUsage,
+          .what = "--max-tokens must be at least 1",
+          .where = "run",
+          .got = std::to_string(a.max_tokens)});
+  return {.max_tokens = a.max_tokens,
+          .sampling = a.sampling,
+          .stop_texts = a.stop_texts,
+          .end_ids = model.config.eos_ids,
+          .decode_batch = a.decode_batch};
 }
 
 Json opening_messages(const Arguments& a) {
@@ -123,7 +130,7 @@ bool print_piece(std::string_view piece) {
 }
 
 void print_speed(const Generation& generation, std::string_view backend) {
-  if (!telling()) return;
+  if (!info_enabled()) return;
   const Timing& t = generation.timing;
   fmt::print(stderr, "\033[2m[{}: {} prompt tokens at {:.0f}/s, {} tokens at {:.1f}/s, stopped by {}]\033[0m\n",
              backend, t.prefilled, t.prefill_tok_s(), generation.token_ids.size(), t.decode_tok_s(),
@@ -181,8 +188,10 @@ bool read_line(std::string& line) {
 void chat(Arguments& a, const LoadedModel& model, Session& session) {
   const Tokenizer& tokenizer = model.need_tokenizer();
   if (!has_template(model)) {
-    fail({ErrorCode::kUsage, "this model has no chat template, so it cannot chat", model.config.id, "", "",
-          "Use doppler run --raw with a prompt"});
+    fail({.code = ErrorCode::kUsage,
+          .what = "this model has no chat template, so it cannot chat",
+          .where = model.config.id,
+          .todo = "Use doppler run --raw with a prompt"});
   }
   const InterruptGuard guard;
   const bool terminal = isatty(STDIN_FILENO) != 0;
@@ -213,8 +222,10 @@ void chat(Arguments& a, const LoadedModel& model, Session& session) {
 void check_together(const Arguments& a) {
   const auto refuse = [](bool both, const char* first, const char* second) {
     if (both) {
-      fail({ErrorCode::kUsage, fmt::format("{} and {} do not go together", first, second), "run", "", "",
-            "Leave one of them out"});
+      fail({.code = ErrorCode::kUsage,
+            .what = fmt::format("{} and {} do not go together", first, second),
+            .where = "run",
+            .todo = "Leave one of them out"});
     }
   };
   const bool ids = a.prompt_ids_given->count() > 0;
@@ -231,11 +242,14 @@ void run(Arguments a) {
   bool has_prompt = false;
   take_words(a, path, has_prompt);
   if (!has_prompt && !a.chat) {
-    fail({ErrorCode::kUsage, "there is no prompt", "run", "", "", "Give one in quotes, or use --chat"});
+    fail({.code = ErrorCode::kUsage,
+          .what = "there is no prompt",
+          .where = "run",
+          .todo = "Give one in quotes, or use --chat"});
   }
   const auto start = Clock::now();
-  const LoadedModel model = load_model(path);
-  settle_sampling(a, model.recommended);
+  const LoadedModel model = open_model(path);
+  resolve_sampling(a, model.recommended);
   const int context = a.context > 0 ? a.context : default_context(model.config);
   if (context > model.config.max_context) {
     fmt::print(stderr, "doppler: the model was made for {} tokens of context; with {} it may lose the thread\n",
@@ -247,8 +261,10 @@ void run(Arguments a) {
     fmt::print(stderr, "{}[{} on {}: {}]{}\n", terminal ? "\033[2m" : "", model.config.id, backend.name, backend.about,
                terminal ? "\033[0m" : "");
   }
-  Session session(make_executor(model, backend.name, {context, a.threads, 0, a.device, false, a.gpu_memory}),
-                  model.tokenizer ? &*model.tokenizer : nullptr, context);
+  Session session(
+      make_executor(model, backend.name,
+                    {.context = context, .threads = a.threads, .device = a.device, .gpu_memory = a.gpu_memory}),
+      model.tokenizer ? &*model.tokenizer : nullptr, context);
   if (backend.name == "webgpu" && !a.no_self_test) self_test(session.executor(), model);
   const TapSteps traced = traced_steps(model.plan);
   if (!traced.empty()) session.executor().set_tap_at(trace_tap(), traced);
@@ -288,7 +304,7 @@ void add_run(CLI::App& app) {
   verb->add_option("--stop", a->stop_texts, "Stop before this text appears (repeatable)")->expected(1)->take_all();
   verb->add_option("--context", a->context, "Tokens to make room for (default: the model's own, at most 4096)")
       ->check(CLI::PositiveNumber);
-  verb->add_option("--threads", a->threads, "Threads (default: one a core)")->check(CLI::Range(1, 1024));
+  verb->add_option("--threads", a->threads, "Threads (default: one per core)")->check(CLI::Range(1, 1024));
   verb->add_option("--backend", a->backend, "auto, webgpu, cpu or ref")->capture_default_str();
   verb->add_option("--device", a->device, "Which GPU, as doppler devices counts them");
   add_gpu_memory(*verb, a->gpu_memory);

@@ -55,7 +55,7 @@ void add_synth(CLI::App& app) {
   verb->add_option("--seed", options.seed, "Another seed, other weights")->capture_default_str();
   verb->add_option("--shard-size", options.shard_size, "Bytes of a shard, or 16M, 1G (default 64M)")
       ->transform(CLI::AsSizeValue(false));
-  verb->add_option("--threads", options.threads, "Threads (default: one a core)")->check(CLI::Range(1, 1024));
+  verb->add_option("--threads", options.threads, "Threads (default: one per core)")->check(CLI::Range(1, 1024));
   verb->add_option("--id", options.id, "Name of the model (default: the target's)");
   verb->add_flag("--force", options.replace, "Replace an artefact that is already there; other files beside it stay");
   verb->add_flag("--json", arguments->json, "Print one JSON object");

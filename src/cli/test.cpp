@@ -47,8 +47,11 @@ void run_correctness(const CorrectnessArguments& arguments) {
     }
   }
   if (passed + failed == 0) {
-    fail({ErrorCode::kUsage, "no case matches", "--filter", "", arguments.filter,
-          "leave --filter out to see all cases"});
+    fail({.code = ErrorCode::kUsage,
+          .what = "no case matches",
+          .where = "--filter",
+          .got = arguments.filter,
+          .todo = "leave --filter out to see all cases"});
   }
   if (arguments.json) {
     fmt::print(
@@ -57,7 +60,7 @@ void run_correctness(const CorrectnessArguments& arguments) {
   } else {
     fmt::print("{} cases passed, {} failed; worst error {:.3f} of its bound\n", passed, failed, worst);
   }
-  if (failed != 0) throw Faulty{};
+  if (failed != 0) throw CheckFailed{};
 }
 
 }  // namespace

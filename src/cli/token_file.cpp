@@ -11,7 +11,7 @@ namespace doppler {
 namespace {
 
 [[noreturn]] void bad(const std::filesystem::path& path, const std::string& what, const std::string& got = "") {
-  fail({ErrorCode::kFormat, what, path.string(), "", got, ""});
+  fail({.code = ErrorCode::kFormat, .what = what, .where = path.string(), .got = got});
 }
 
 // Version 1 of the format: magic, version, header length (u16), a Python dict as text, then the numbers.

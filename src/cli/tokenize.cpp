@@ -36,7 +36,10 @@ std::string as_line(const Json& json) { return json.dump(-1, ' ', false, Json::e
 // waits for an answer.
 std::string render(const ChatTemplate& chat, const Json& conversation, const std::string& where) {
   if (!chat.present()) {
-    fail({ErrorCode::kUnsupported, "this model has no chat template", where, "", "", "Give the prompt as plain text"});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "this model has no chat template",
+          .where = where,
+          .todo = "Give the prompt as plain text"});
   }
   if (conversation.is_array()) return chat.render(conversation, nullptr, true);
   const Json* tools = find(conversation, "tools");
@@ -123,8 +126,11 @@ void serve_lines(const Tokenizer& tokenizer, const ChatTemplate& chat) {
 void tokenize(const Arguments& a) {
   const int inputs = (a.text_given->count() > 0) + (a.chat_given->count() > 0) + a.jsonl;
   if (inputs != 1) {
-    fail({ErrorCode::kUsage, "there must be one thing to tokenize", "tokenize", "TEXT, --chat or --jsonl", "",
-          "See doppler tokenize --help"});
+    fail({.code = ErrorCode::kUsage,
+          .what = "there must be one thing to tokenize",
+          .where = "tokenize",
+          .expected = "TEXT, --chat or --jsonl",
+          .todo = "See doppler tokenize --help"});
   }
   const Tokenizer tokenizer = Tokenizer::load(a.model);
   if (a.jsonl) return serve_lines(tokenizer, ChatTemplate::load(a.model));
@@ -164,7 +170,7 @@ void add_tokenize(CLI::App& app) {
   verb->add_flag("--json", a->json, "One JSON object with ids, pieces, and the text");
   verb->add_flag(
       "--jsonl", a->jsonl,
-      "Answer requests from standard input, one a line: {\"text\": …} with ids, {\"messages\": […]} with the "
+      "Answer requests from standard input, one per line: {\"text\": …} with ids, {\"messages\": […]} with the "
       "prompt");
   verb->footer(
       "Examples:\n"

@@ -1,13 +1,13 @@
 // The verbs of the command line, one file each. add_x() registers the subcommand with its help, an example in the
 // footer, and a callback that does the work. Errors leave a callback as Failure; a verb that checked something and
-// found it faulty throws Faulty, and the program exits with 1.
+// found it faulty throws CheckFailed, and the program exits with 1.
 #pragma once
 
 #include <CLI/CLI.hpp>
 
 namespace doppler {
 
-struct Faulty {};  // "checked, and found faulty"; everything worth saying has been printed
+struct CheckFailed {};  // "checked, and found faulty"; everything worth saying has been printed
 
 void add_run(CLI::App& app);
 void add_convert(CLI::App& app);

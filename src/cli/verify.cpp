@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/progress.h"
 #include "cli/artefact_report.h"
-#include "cli/default_model.h"
+#include "cli/open_model.h"
 #include "cli/verbs.h"
 #include "format/rdrr.h"
 #include "model/weights.h"
@@ -31,7 +31,7 @@ void check_content(const fs::path& path, std::vector<std::string>& faults) {
     else
       weights.add(entry.slot, reader.tensor(entry));
   }
-  for (std::string& fault : disagreements(build_plan(config), weights)) faults.push_back(std::move(fault));
+  for (std::string& fault : weight_faults(build_plan(config), weights)) faults.push_back(std::move(fault));
   if (const Json* tokenizer = find(reader.manifest(), "tokenizer")) {
     const std::string file = string_or(*tokenizer, "file", "tokenizer.json", "manifest.json: tokenizer");
     std::error_code ec;
@@ -75,7 +75,7 @@ void run(const Arguments& arguments) {
     fmt::print("{} has {} fault{}:\n", path.string(), faults.size(), faults.size() == 1 ? "" : "s");
     for (const std::string& fault : faults) fmt::print("  {}\n", fault);
   }
-  if (!faults.empty()) throw Faulty{};
+  if (!faults.empty()) throw CheckFailed{};
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/files.h"
+#include "tokenizer/tokenizer.h"
 
 namespace doppler {
 namespace fs = std::filesystem;
@@ -29,6 +31,11 @@ void merge_missing(Json& target, const Json& extra) {
       merge_missing(target[item.key()], item.value());
     }
   }
+}
+
+bool there(const fs::path& path) {
+  std::error_code ec;
+  return fs::is_regular_file(path, ec);
 }
 
 }  // namespace
@@ -59,15 +66,21 @@ void check_destination(const fs::path& dst, bool replace) {
   std::error_code ec;
   if (!fs::exists(fs::symlink_status(dst, ec))) return;
   if (!replace) {
-    fail({ErrorCode::kUsage, "something with this name is already there", dst.string(), "", "",
-          "Choose another name, or replace it with --force"});
+    fail({.code = ErrorCode::kUsage,
+          .what = "something with this name is already there",
+          .where = dst.string(),
+          .todo = "Choose another name, or replace it with --force"});
   }
   // --force must not be able to remove a folder of something else.
   const bool artefact =
       fs::is_directory(fs::symlink_status(dst, ec)) && (fs::exists(dst / "manifest.json", ec) || fs::is_empty(dst, ec));
   if (!artefact) {
-    fail({ErrorCode::kUsage, "--force replaces artefacts only", dst.string(), "a folder with manifest.json",
-          "something else", "Remove it yourself, or choose another name"});
+    fail({.code = ErrorCode::kUsage,
+          .what = "--force replaces artefacts only",
+          .where = dst.string(),
+          .expected = "a folder with manifest.json",
+          .got = "something else",
+          .todo = "Remove it yourself, or choose another name"});
   }
 }
 
@@ -78,10 +91,12 @@ void check_room(const fs::path& dst, uint64_t bytes) {
     existing = existing.parent_path();
   const fs::space_info space = fs::space(existing.empty() ? "." : existing, ec);
   if (ec || space.available >= bytes) return;  // unknown: writing itself will tell
-  fail({ErrorCode::kFile, "the disk has too little room for the artefact", dst.string(),
-        fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20)),
-        fmt::format("{:.1f} MiB", static_cast<double>(space.available) / (1 << 20)),
-        "Free some disk space, or write to another disk"});
+  fail({.code = ErrorCode::kFile,
+        .what = "the disk has too little room for the artefact",
+        .where = dst.string(),
+        .expected = fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20)),
+        .got = fmt::format("{:.1f} MiB", static_cast<double>(space.available) / (1 << 20)),
+        .todo = "Free some disk space, or write to another disk"});
 }
 
 Json make_manifest(const ModelConfig& config, const Family& family, const Recipe& recipe, const std::string& source) {
@@ -102,6 +117,38 @@ Json make_manifest(const ModelConfig& config, const Family& family, const Recipe
   manifest["metadata"] = {{"family", family.name}, {"source", source}, {"writer", "doppler 0.1.0"}};
   if (const Json* extra = find(family.json, "manifest")) merge_missing(manifest, *extra);
   return manifest;
+}
+
+int32_t require_tokenizer(const fs::path& source, bool optional) {
+  if (there(source / "tokenizer.json")) return Tokenizer::load(source).vocab_size();
+  if (optional) return 0;
+  fail({.code = ErrorCode::kFile,
+        .what = "the checkpoint has no tokenizer",
+        .where = (source / "tokenizer.json").string(),
+        .todo = "Fetch tokenizer.json with the checkpoint, or go on without text by --no-tokenizer"});
+}
+
+void copy_sidecars(const fs::path& source, const fs::path& target, int32_t tokens, const ModelConfig& config,
+                   Json& manifest, std::vector<std::string>& notes) {
+  for (const std::string_view name : kRdrrSidecars) {
+    if (there(source / name)) write_file_whole(target / name, read_text_file(source / name));
+  }
+  manifest["tokenizer"] = nullptr;
+  if (tokens == 0) {
+    notes.push_back("there is no tokenizer: run takes token ids only (--prompt-ids)");
+    return;
+  }
+  if (tokens > config.vocab) {
+    notes.push_back(fmt::format("the tokenizer knows {} tokens, the embedding {}: the last ones cannot be used", tokens,
+                                config.vocab));
+  }
+  Json& entry = manifest["tokenizer"];
+  entry = {{"type", "bundled"}, {"file", "tokenizer.json"}, {"vocabSize", tokens}};
+  const fs::path settings = source / "tokenizer_config.json";
+  if (there(settings)) {
+    const Json json = parse_json(read_text_file(settings), settings.string());
+    if (find(json, "add_bos_token")) entry["addBosToken"] = bool_or(json, "add_bos_token", false, settings.string());
+  }
 }
 
 }  // namespace doppler

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "convert/family.h"
 #include "convert/recipe.h"
 #include "format/rdrr.h"
+#include "import/family.h"
 #include "model/model_config.h"
 
 namespace doppler {
@@ -46,5 +46,13 @@ void check_room(const std::filesystem::path& dst, uint64_t bytes);
 // The manifest without shards and tensors: identity, quantisation, the model's numbers, and what the family adds for
 // other readers.
 Json make_manifest(const ModelConfig& config, const Family& family, const Recipe& recipe, const std::string& source);
+
+// Loads the tokenizer, so that one Doppler cannot use is met before the work, and returns how many tokens it knows.
+// Fails where there is none, unless that is excused: then 0.
+int32_t require_tokenizer(const std::filesystem::path& source, bool optional);
+
+// Copies the files that exist and describes the tokenizer in the manifest (null where there is none, `tokens` being 0).
+void copy_sidecars(const std::filesystem::path& source, const std::filesystem::path& target, int32_t tokens,
+                   const ModelConfig& config, Json& manifest, std::vector<std::string>& notes);
 
 }  // namespace doppler

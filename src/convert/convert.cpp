@@ -3,27 +3,30 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <map>
 
 #include "base/error.h"
 #include "base/files.h"
-#include "convert/gguf_convert.h"
-#include "convert/sidecar.h"
 #include "convert/stream.h"
-#include "convert/tensor_map.h"
 #include "format/gguf.h"
+#include "import/gguf_model.h"
+#include "import/tensor_map.h"
 
 namespace doppler {
 namespace fs = std::filesystem;
 namespace {
 
-void check_apart(const fs::path& source, const fs::path& target) {
+void check_distinct(const fs::path& source, const fs::path& target) {
   std::error_code ec;
   const fs::path from = fs::weakly_canonical(source, ec), to = fs::weakly_canonical(target, ec);
   const auto [end, rest] = std::mismatch(to.begin(), to.end(), from.begin(), from.end());
   if (end == to.end()) {
-    fail({ErrorCode::kUsage,
-          from == to ? "source and destination are the same folder" : "the source lies inside the destination",
-          source.string(), "two folders apart", target.string(), "Choose another destination"});
+    fail({.code = ErrorCode::kUsage,
+          .what = from == to ? "source and destination are the same folder" : "the source lies inside the destination",
+          .where = source.string(),
+          .expected = "two folders apart",
+          .got = target.string(),
+          .todo = "Choose another destination"});
   }
 }
 
@@ -62,6 +65,118 @@ uint64_t count_bytes(const std::vector<int64_t>& shape, DType dtype) {
   return (bytes + kRdrrAlignment - 1) / kRdrrAlignment * kRdrrAlignment;
 }
 
+// What the manifest is told where every tensor keeps its type.
+Recipe recipe_of(const GgufModel& model) {
+  Recipe recipe{"gguf", "", DType::kF32, DType::kF32, DType::kF32, DType::kF32};
+  std::map<DType, uint64_t> weights;
+  for (const GgufSlot& slot : model.slots) {
+    const DType dtype = gguf_target_dtype(slot);
+    if (slot.slot == "embed") recipe.embedding = dtype;
+    if (slot.rule.role == "matmul" || slot.rule.role == "expert")
+      weights[dtype] += static_cast<uint64_t>(rows_of(slot).count * rows_of(slot).cols);
+  }
+  for (const auto& [dtype, count] : weights) {
+    if (count > weights[recipe.matrix]) recipe.matrix = dtype;
+  }
+  recipe.published = recipe.matrix == DType::kQ4_K ? "Q4_K_M" : name_of(recipe.matrix);
+  return recipe;
+}
+
+void write_tokenizer(const std::optional<TokenizerFiles>& files, const fs::path& folder, Json& manifest) {
+  manifest["tokenizer"] = nullptr;
+  if (!files) return;
+  write_file_whole(folder / "tokenizer.json", files->tokenizer_json);
+  write_file_whole(folder / "tokenizer_config.json", files->tokenizer_config_json);
+  manifest["tokenizer"] = {
+      {"type", "bundled"}, {"file", "tokenizer.json"}, {"vocabSize", files->tokens}, {"addBosToken", files->add_bos}};
+}
+
+// A row of a GGUF as `to`; `scratch` has room for two rows of floats.
+RowOutcome convert_row(const GgufSlot& slot, int64_t row, DType to, std::byte* out, float* scratch) {
+  const auto cols = static_cast<size_t>(rows_of(slot).cols);
+  switch (read_row(slot, row, to, out, scratch)) {
+    case RowState::kStored: return {};
+    case RowState::kNotFinite: return {.fault = RowOutcome::kNotFinite};
+    case RowState::kDecoded: break;
+  }
+  return store_values(scratch, cols, to, out, scratch + cols);
+}
+
+// `target` as final_name() gives it.
+ArtefactReport convert_gguf(const fs::path& source, const fs::path& target, const ConvertOptions& options) {
+  const auto begin = std::chrono::steady_clock::now();
+  check_destination(target, options.replace);
+  const Family own = options.family_file.empty() ? Family{} : load_family(options.family_file);
+  GgufModel model = read_gguf_model(source, options.family_file.empty() ? nullptr : &own, options.ignored_keys);
+  ModelConfig& config = model.config;
+  config.id = options.id.empty() ? target.filename().string() : options.id;
+  ArtefactReport report;
+  report.notes = model.notes;
+  const std::optional<TokenizerFiles> tokenizer = tokenizer_from_gguf(model.file, report.notes);
+
+  std::vector<DType> dtypes;
+  std::map<DType, int> decoded;
+  uint64_t all = 0, bytes = 0, done = 0;
+  for (const GgufSlot& slot : model.slots) {
+    const bool packed = slot.rule.quant == QuantClass::kExpert && slot.dtype() == DType::kMXFP4;
+    const DType dtype = options.recipe && !packed
+                            ? dtype_for(*options.recipe, slot.rule.quant, layer_of(slot.slot), config.layer_count())
+                            : gguf_target_dtype(slot);
+    if (!options.recipe && dtype != slot.dtype() && slot.rule.quant != QuantClass::kKeep) ++decoded[slot.dtype()];
+    dtypes.push_back(dtype);
+    const GgufRows rows = rows_of(slot);
+    all += static_cast<uint64_t>(rows.count * rows.cols);
+    bytes += static_cast<uint64_t>(rows.count) * row_bytes(dtype, static_cast<size_t>(rows.cols)) + kRdrrAlignment;
+  }
+  for (const auto& [dtype, count] : decoded) {
+    report.notes.push_back(
+        fmt::format("{} matrices are {}, which there are no kernels for: they become Q8_0", count, name_of(dtype)));
+  }
+  if (options.recipe) {
+    report.notes.push_back(
+        "weights that were already quantised are quantised again: errors add up, and the table's are "
+        "those of the second time only");
+  }
+  check_room(target, bytes);
+
+  RdrrWriter writer(target, options.shard_size);
+  ThreadPool pool(options.threads);
+  for (size_t i = 0; i < model.slots.size(); ++i) {
+    const GgufSlot& slot = model.slots[i];
+    writer.begin({slot.rule.name, slot.slot, dtypes[i], slot.shape, slot.rule.role, {}, 0});
+    RowStream stream;
+    stream.name = source.string() + ": " + slot.parts[0]->name;
+    stream.rows = rows_of(slot).count;
+    stream.cols = rows_of(slot).cols;
+    stream.dtype = dtypes[i];
+    stream.make = [&](int64_t row, std::byte* out, float* scratch) {
+      return convert_row(slot, row, dtypes[i], out, scratch);
+    };
+    stream.write = [&](std::span<const std::byte> piece) { writer.write(piece); };
+    stream.on_weights = [&](uint64_t weights) {
+      done += weights;
+      if (options.progress) options.progress(done, all);
+      if (options.cancelled && options.cancelled()) {
+        fail({.code = ErrorCode::kFile,
+              .what = "the conversion was interrupted; nothing is left of it",
+              .where = target.string()});
+      }
+    };
+    stream_rows(stream, pool, report.of(slot.rule.quant, dtypes[i]));
+    for (const Tensor* part : slot.parts) model.file.release(part->bytes);
+    writer.end();
+  }
+  Json manifest = make_manifest(config, *model.family, options.recipe ? *options.recipe : recipe_of(model),
+                                source.filename().string());
+  write_tokenizer(tokenizer, writer.path(), manifest);
+  report.weights = all;
+  report.bytes = writer.written();
+  report.shards = static_cast<int>((report.bytes + options.shard_size - 1) / options.shard_size);
+  writer.commit(std::move(manifest), options.replace);
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return report;
+}
+
 }  // namespace
 
 ArtefactReport convert(const fs::path& source, const fs::path& given_target, const ConvertOptions& options) {
@@ -69,12 +184,15 @@ ArtefactReport convert(const fs::path& source, const fs::path& given_target, con
   const fs::path target = final_name(given_target);
   if (is_gguf(source)) return convert_gguf(source, target, options);
   const fs::path config_path = source / "config.json";
-  check_apart(source, target);
+  check_distinct(source, target);
   check_destination(target, options.replace);
   std::error_code ec;
   if (!fs::exists(config_path, ec)) {
-    fail({ErrorCode::kFile, "this is not a checkpoint", source.string(), "a folder with config.json", "",
-          "Check the path"});
+    fail({.code = ErrorCode::kFile,
+          .what = "this is not a checkpoint",
+          .where = source.string(),
+          .expected = "a folder with config.json",
+          .todo = "Check the path"});
   }
   const Json hf_config = parse_json(read_text_file(config_path), config_path.string());
   const Family own = options.family_file.empty() ? Family{} : load_family(options.family_file);
@@ -119,7 +237,9 @@ ArtefactReport convert(const fs::path& source, const fs::path& given_target, con
     done += weights;
     if (options.progress) options.progress(done, all);
     if (options.cancelled && options.cancelled()) {
-      fail({ErrorCode::kFile, "the conversion was interrupted; nothing is left of it", target.string(), "", "", ""});
+      fail({.code = ErrorCode::kFile,
+            .what = "the conversion was interrupted; nothing is left of it",
+            .where = target.string()});
     }
   };
   for (size_t i = 0; i < map.tensors.size(); ++i) {

@@ -1,6 +1,7 @@
 #include "convert/gguf_export.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <chrono>
 #include <cmath>
@@ -8,15 +9,37 @@
 
 #include "base/error.h"
 #include "base/threads.h"
-#include "convert/gguf_config.h"
-#include "convert/gguf_tokenizer.h"
-#include "convert/stream_rows.h"
-#include "convert/tensor_map.h"
+#include "convert/stream.h"
 #include "format/decode.h"
+#include "import/gguf_config.h"
+#include "import/gguf_tokenizer.h"
+#include "import/tensor_map.h"
 
 namespace doppler {
 namespace fs = std::filesystem;
 namespace {
+
+struct Mix {
+  const char* name;
+  DType matrix;
+  bool varied;  // output, value and down matrices get more bits
+};
+constexpr Mix kMixes[] = {{"q4_0", DType::kQ4_0, true}, {"q4_k_m", DType::kQ4_K, true}, {"q8_0", DType::kQ8_0, false},
+                          {"f16", DType::kF16, false},  {"bf16", DType::kBF16, false},  {"f32", DType::kF32, false}};
+
+// llama.cpp's choice of layers that get more bits.
+bool gets_more_bits(int layer, int layers) {
+  return layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2;
+}
+
+bool fits(DType type, int64_t cols) { return cols % info(type).block_weights == 0; }
+
+// What llama.cpp falls back to where a row is not a whole number of blocks.
+DType fallback(DType type, int64_t cols) {
+  if (fits(type, cols)) return type;
+  const DType flat = type == DType::kQ4_K ? DType::kQ5_0 : DType::kQ8_0;
+  return fits(flat, cols) ? flat : DType::kF16;
+}
 
 // One tensor of the file: rows of `source`, every `step`-th from `first` on, heads turned into the order of pairs.
 struct OutTensor {
@@ -49,8 +72,11 @@ const Family& family_of(const RdrrReader& reader) {
   for (const Family& family : families()) {
     if (family.name == name) return family;
   }
-  fail({ErrorCode::kUnsupported, "the artefact does not say which family it is of", where + ": metadata.family",
-        "the name of a family file", name, ""});
+  fail({.code = ErrorCode::kUnsupported,
+        .what = "the artefact does not say which family it is of",
+        .where = where + ": metadata.family",
+        .expected = "the name of a family file",
+        .got = name});
 }
 
 bool is_vector(const Tensor& tensor) { return tensor.dtype == DType::kF32; }
@@ -62,8 +88,11 @@ std::vector<OutTensor> plan_tensors(const RdrrReader& reader, const Family& fami
     const RdrrTensorEntry* entry = reader.find_slot(use.slot);
     const std::vector<std::string> names = gguf_names(family, use.slot);
     if (!entry || entry->shape != use.shape || names.empty()) {
-      fail({ErrorCode::kFormat, "the artefact and its config disagree", reader.folder().string(), use.slot, "",
-            "Run doppler verify for the whole list"});
+      fail({.code = ErrorCode::kFormat,
+            .what = "the artefact and its config disagree",
+            .where = reader.folder().string(),
+            .expected = use.slot,
+            .todo = "Run doppler verify for the whole list"});
     }
     const TensorRule rule = rule_for(family, use.slot, layouts_of(family).front());
     const bool output = use.slot == "lm_head" || (use.slot == "embed" && config.tied_output);
@@ -83,8 +112,11 @@ std::vector<OutTensor> plan_tensors(const RdrrReader& reader, const Family& fami
       // A vector in two tensors, or turned: its weights are rows of one.
       if (rule.quant == QuantClass::kKeep && (tensor.step > 1 || tensor.paired_head > 0)) {
         if (!is_vector(tensor.source)) {
-          fail({ErrorCode::kUnsupported, "a vector is not stored as F32", reader.folder().string(), use.slot,
-                std::string(name_of(entry->dtype)), ""});
+          fail({.code = ErrorCode::kUnsupported,
+                .what = "a vector is not stored as F32",
+                .where = reader.folder().string(),
+                .expected = use.slot,
+                .got = std::string(name_of(entry->dtype))});
         }
         tensor.source.shape = {static_cast<int64_t>(entry->weights()), 1};
       }
@@ -134,9 +166,10 @@ void put_config(const ModelConfig& config, const Family& family, GgufHeader& hea
   const auto put_all = [&](const Json& keys) {
     for (const auto& item : keys.items()) {
       const Json* value = find(numbers, item.key());
-      const Json* usual = fixed ? find(*fixed, item.key()) : nullptr;
+      const Json* by_default = fixed ? find(*fixed, item.key()) : nullptr;
       const std::string key = prefix + item.value().get<std::string>();
-      if (!value || (usual && *usual == *value) || done[key]) continue;  // readers know the usual value themselves
+      if (!value || (by_default && *by_default == *value) || done[key])
+        continue;  // readers know the default themselves
       done[key] = true;
       if (value->is_number_float())
         header.put(key, value->get<float>());
@@ -209,7 +242,10 @@ void check_expressible(const ModelConfig& config, const Family& family, GgufHead
   write_model_config(again, theirs);
   const std::string difference = first_difference(ours, theirs, "");
   if (!difference.empty()) {
-    fail({ErrorCode::kUnsupported, "GGUF has no place for a number of this model", config.id, "", difference, ""});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "GGUF has no place for a number of this model",
+          .where = config.id,
+          .got = difference});
   }
 }
 
@@ -249,12 +285,44 @@ uint32_t file_type(const std::vector<OutTensor>& tensors) {
 
 }  // namespace
 
+DType gguf_export_dtype(const std::string& quant, const std::string& slot, QuantClass kind, bool output, DType own,
+                        int64_t cols, int layers) {
+  if (kind == QuantClass::kKeep) return DType::kF32;
+  if (quant.empty() || (kind == QuantClass::kExpert && own == DType::kMXFP4)) {
+    return fits(own, cols) ? own : fits(DType::kQ8_0, cols) ? DType::kQ8_0 : DType::kF16;
+  }
+  const Mix* mix = nullptr;
+  std::vector<std::string> known;
+  for (const Mix& candidate : kMixes) {
+    if (quant == candidate.name) mix = &candidate;
+    known.push_back(candidate.name);
+  }
+  if (!mix) {
+    fail({.code = ErrorCode::kUsage,
+          .what = "an unknown mix of types for GGUF",
+          .where = "--quant",
+          .expected = fmt::format("one of {}", fmt::join(known, ", ")),
+          .got = quant});
+  }
+  DType type = mix->matrix;
+  if (mix->varied && output) {
+    type = fits(DType::kQ6_K, cols) ? DType::kQ6_K : DType::kQ8_0;
+  } else if (mix->matrix == DType::kQ4_K && (kind == QuantClass::kValue || kind == QuantClass::kDown) &&
+             gets_more_bits(layer_of(slot), layers)) {
+    type = DType::kQ6_K;
+  }
+  return fallback(type, cols);
+}
+
 ArtefactReport export_gguf(const fs::path& artefact, const fs::path& target, const GgufExportOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
   std::error_code ec;
   if (fs::exists(target, ec) && (!options.replace || !is_gguf(target))) {
-    fail({ErrorCode::kUsage, "something with this name is already there", target.string(), "", "",
-          options.replace ? "--force replaces GGUF files only" : "Choose another name, or replace it with --force"});
+    fail({.code = ErrorCode::kUsage,
+          .what = "something with this name is already there",
+          .where = target.string(),
+          .todo = options.replace ? "--force replaces GGUF files only"
+                                  : "Choose another name, or replace it with --force"});
   }
   const RdrrReader reader = RdrrReader::open(artefact);
   const Family& family = family_of(reader);
@@ -297,7 +365,9 @@ ArtefactReport export_gguf(const fs::path& artefact, const fs::path& target, con
       done += weights;
       if (options.progress) options.progress(done, all);
       if (options.cancelled && options.cancelled()) {
-        fail({ErrorCode::kFile, "the conversion was interrupted; nothing is left of it", target.string(), "", "", ""});
+        fail({.code = ErrorCode::kFile,
+              .what = "the conversion was interrupted; nothing is left of it",
+              .where = target.string()});
       }
     };
     stream_rows(rows, pool, report.of(tensor.kind, tensor.dtype));

@@ -4,8 +4,10 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "convert/artefact.h"
+#include "format/gguf_writer.h"
 #include "format/rdrr.h"
 
 namespace doppler {
@@ -27,5 +29,10 @@ ArtefactReport export_gguf(const std::filesystem::path& artefact, const std::fil
 // The type a tensor gets. `output`: it is the output matrix (the embedding, where the two are one).
 DType gguf_export_dtype(const std::string& quant, const std::string& slot, QuantClass kind, bool output, DType own,
                         int64_t cols, int layers);
+
+// The other way of tokenizer_from_gguf(): adds tokenizer.ggml.* and the chat template from the files in `folder` to a
+// header. Without a tokenizer.json there, the tokens are numbered placeholders, which `notes` says.
+void tokenizer_to_gguf(const std::filesystem::path& folder, const ModelConfig& config, GgufHeader& header,
+                       std::vector<std::string>& notes);
 
 }  // namespace doppler

@@ -48,8 +48,11 @@ void quantize_row(DType type, const float* row, std::byte* out, size_t cols) {
   const DTypeInfo& t = info(type);
   const quant::BlockQuantizer quantize = find_quantizer(type);
   if (quantize == nullptr) {
-    fail({ErrorCode::kUnsupported, "this number format can be read but not written", std::string(t.name),
-          "F32, F16, BF16, Q8_0, Q5_0, Q4_0, Q4_K or Q6_K", std::string(t.name), ""});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "this number format can be read but not written",
+          .where = std::string(t.name),
+          .expected = "F32, F16, BF16, Q8_0, Q5_0, Q4_0, Q4_K or Q6_K",
+          .got = std::string(t.name)});
   }
   const size_t weights = static_cast<size_t>(t.block_weights);
   uint8_t* bytes = reinterpret_cast<uint8_t*>(out);
@@ -63,29 +66,12 @@ void quantize_row(DType type, const float* row, std::byte* out, size_t cols) {
 void quantize_rows(DType type, const float* src, std::byte* dst, size_t rows, size_t cols, ThreadPool& pool) {
   const size_t bytes = row_bytes(type, cols);
   pool.run([&](int index, int count) {
-    const Range range = share(static_cast<long>(rows), index, count);
+    const Range range = split_range(static_cast<long>(rows), index, count);
     for (long r = range.begin; r < range.end; ++r) {
       const size_t row = static_cast<size_t>(r);
       quantize_row(type, src + row * cols, dst + row * bytes, cols);
     }
   });
-}
-
-bool all_finite(const float* values, size_t count) {
-  // Infinity and NaN have all bits of the exponent set; the next addition carries into the sign.
-  constexpr size_t kStep = 64;
-  size_t i = 0;
-  for (; i + kStep <= count; i += kStep) {
-    uint32_t bits[kStep];
-    std::memcpy(bits, values + i, sizeof bits);
-    uint32_t carry = 0;
-    for (size_t j = 0; j < kStep; ++j) carry |= (bits[j] & 0x7fffffffu) + 0x00800000u;
-    if ((carry & 0x80000000u) != 0) return false;
-  }
-  for (; i < count; ++i) {
-    if ((std::bit_cast<uint32_t>(values[i]) & 0x7f800000u) == 0x7f800000u) return false;
-  }
-  return true;
 }
 
 float largest_magnitude(DType type) {
@@ -100,6 +86,22 @@ float largest_magnitude(DType type) {
     case DType::kBF16: return bf16_to_f32(0x7f7f);
     default: return std::numeric_limits<float>::max();
   }
+}
+
+bool repack_mxfp4_hf(const std::byte* blocks, const std::byte* scales, std::byte* out, size_t n_blocks) {
+  constexpr std::byte kLow{0x0f}, kHigh{0xf0};
+  constexpr std::byte kLargestScale{252};  // 6 · 2^(252 − 127) is the largest product below infinity
+  bool finite = true;
+  for (size_t b = 0; b < n_blocks; ++b, blocks += 16, out += 17) {
+    out[0] = scales[b];
+    finite &= scales[b] <= kLargestScale;
+    for (size_t i = 0; i < 8; ++i) {  // bytes i and 8 + i hold elements 2i, 2i + 1 and 16 + 2i, 17 + 2i
+      const std::byte first = blocks[i], second = blocks[8 + i];
+      out[1 + 2 * i] = (first & kLow) | (second & kLow) << 4;
+      out[2 + 2 * i] = first >> 4 | (second & kHigh);
+    }
+  }
+  return finite;
 }
 
 }  // namespace doppler

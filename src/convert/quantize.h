@@ -1,7 +1,7 @@
 // From f32 to stored bytes. The formats are ggml's (format/dtype.h), the way to them is ours.
 //
 // How Q4_K is searched. A block is 256 weights in eight sub-blocks of 32; weight = d·sc·q − dmin·m with q of 4 bits, sc
-// and m of 6 bits a sub-block, d and dmin of 16 bits a block. We look for the least squared error over the real
+// and m of 6 bits per sub-block, d and dmin of 16 bits per block. We look for the least squared error over the real
 // weights:
 //
 //   1. Signs. d and dmin are signed halves, so a block may count its steps upwards from a floor (d > 0) or downwards
@@ -20,8 +20,9 @@
 // (about 3 % on bell-shaped weights, half on positive ones), at a cost that vectors hide: the sixteen candidates of a
 // step are the lanes of a vector, so no step needs a sum across lanes and every machine computes the same bytes.
 //
-// Q6_K is the same without minima (sixteen sub-blocks of 16, sc signed 8 bits); Q8_0, Q5_0 and Q4_0 have one scale a block:
-// sixteen scales are fitted, rounded to halves, and the best by true error is taken; d may be negative there, too.
+// Q6_K is the same without minima (sixteen sub-blocks of 16, sc signed 8 bits); Q8_0, Q5_0 and Q4_0 have one scale a
+// block: sixteen scales are fitted, rounded to halves, and the best by true error is taken; d may be negative there,
+// too.
 #pragma once
 
 #include <cstddef>
@@ -36,17 +37,22 @@ bool can_quantize(DType type);
 
 // row[cols] -> out[row_bytes(type, cols)]. In the padding behind the last weight the formats without a minimum hold
 // exact zeros, Q4_K the nearest to zero that the last sub-block can express (sub-blocks of nothing but padding: exact
-// zeros); padding never influences how the weights before it are stored. Values must be finite: see all_finite().
+// zeros); padding never influences how the weights before it are stored. Values must be finite: see all_finite() in
+// format/decode.h.
 void quantize_row(DType type, const float* row, std::byte* out, size_t cols);
 
 // src[rows][cols] -> dst[rows][row_bytes(type, cols)], rows shared among the threads of the pool. The bytes do not
 // depend on the number of threads nor on the processor.
 void quantize_rows(DType type, const float* src, std::byte* dst, size_t rows, size_t cols, ThreadPool& pool);
 
-bool all_finite(const float* values, size_t count);
-
 // The largest magnitude the type can store; beyond it F16 gives infinity and the quantised types clip. Weights past it
 // are not weights: a caller that meets one should say so.
 float largest_magnitude(DType type);
+
+// MXFP4 as published checkpoints keep it, into the blocks of DType::kMXFP4. Nothing is rounded.
+// blocks[n_blocks][16]: 32 codes each, element 2i in the low and 2i + 1 in the high nibble of byte i; scales[n_blocks]:
+// e8m0. out[n_blocks][17]: the scale, then element i in the low and 16 + i in the high nibble of byte i.
+// False if a scale stands for NaN, or is so large that a product could be infinite; the caller should refuse then.
+[[nodiscard]] bool repack_mxfp4_hf(const std::byte* blocks, const std::byte* scales, std::byte* out, size_t n_blocks);
 
 }  // namespace doppler

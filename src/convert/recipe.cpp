@@ -36,8 +36,11 @@ const Recipe& recipe_named(const std::string& name) {
     if (recipe.name == name) return recipe;
     known.push_back(recipe.name);
   }
-  fail({ErrorCode::kUsage, "an unknown quantisation", "--quant", fmt::format("one of {}", fmt::join(known, ", ")), name,
-        ""});
+  fail({.code = ErrorCode::kUsage,
+        .what = "an unknown quantisation",
+        .where = "--quant",
+        .expected = fmt::format("one of {}", fmt::join(known, ", ")),
+        .got = name});
 }
 
 DType dtype_for(const Recipe& recipe, QuantClass quant, int layer, int layers) {

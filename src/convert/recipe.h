@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-#include "convert/family.h"
 #include "format/dtype.h"
+#include "import/family.h"
 
 namespace doppler {
 

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "convert/quantize.h"
-#include "convert/repack_mxfp4.h"
 #include "format/decode.h"
 
 namespace doppler {
@@ -17,98 +16,103 @@ namespace {
 // Weights of one piece: enough rows to keep every thread busy, 16 MiB at most as f32.
 constexpr int64_t kPieceWeights = 4 << 20;
 
+constexpr int64_t kBlockWeights = 32;                  // of MXFP4 …
+constexpr size_t kPackedBytes = 16, kBlockBytes = 17;  // … in the checkpoint without, here with their scale
+
 RdrrTensorEntry entry_for(const MappedTensor& tensor, DType dtype) {
   return {tensor.rule.name, tensor.slot, dtype, tensor.shape, tensor.rule.role, {}, 0};
 }
 
-// What quantising one row came to.
-struct RowResult {
-  double error_squares = 0, source_squares = 0;
-  enum : uint8_t { kFine, kNotFinite, kTooLarge } fault = kFine;
-};
-
-RowResult store_row(const Tensor& source, int64_t row, DType dtype, std::byte* out, float* values, float* stored) {
-  const auto cols = static_cast<size_t>(source.cols());
-  RowResult result;
-  decode_row(source.dtype, source.row(row), values, cols);
-  if (!all_finite(values, cols)) {
-    result.fault = RowResult::kNotFinite;
-    return result;
+[[noreturn]] void refuse_row(RowOutcome::Fault fault, DType dtype, const std::string& where) {
+  if (fault == RowOutcome::kNotFinite) {
+    fail({.code = ErrorCode::kFormat,
+          .what = "a weight is not a finite number",
+          .where = where,
+          .todo = "The source is damaged; fetch it again"});
   }
+  fail({.code = ErrorCode::kFormat,
+        .what = fmt::format("a weight is too large for {}", name_of(dtype)),
+        .where = where,
+        .expected = fmt::format("at most {:g}", largest_magnitude(dtype)),
+        .todo = "Use --quant bf16 or f32"});
+}
+
+}  // namespace
+
+RowOutcome store_values(const float* values, size_t cols, DType dtype, std::byte* out, float* stored) {
+  if (!all_finite(values, cols)) return {.fault = RowOutcome::kNotFinite};
+  RowOutcome outcome;
   float largest = 0;
   for (size_t i = 0; i < cols; ++i) {
     largest = std::max(largest, std::abs(values[i]));
-    result.source_squares += static_cast<double>(values[i]) * values[i];
+    outcome.source_squares += static_cast<double>(values[i]) * values[i];
   }
-  if (largest > largest_magnitude(dtype)) {
-    result.fault = RowResult::kTooLarge;
-    return result;
-  }
+  if (largest > largest_magnitude(dtype)) return {.fault = RowOutcome::kTooLarge};
   quantize_row(dtype, values, out, cols);
-  if (dtype == DType::kF32) return result;
+  if (dtype == DType::kF32) return outcome;
   decode_row(dtype, out, stored, cols);
   for (size_t i = 0; i < cols; ++i) {
     const double error = static_cast<double>(stored[i]) - values[i];
-    result.error_squares += error * error;
+    outcome.error_squares += error * error;
   }
-  return result;
+  return outcome;
 }
 
-void check_rows(const std::vector<RowResult>& rows, int64_t first, const MappedTensor& tensor, DType dtype) {
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i].fault == RowResult::kFine) continue;
-    const std::string where = fmt::format("{}, row {}", tensor.rule.name, first + static_cast<int64_t>(i));
-    if (rows[i].fault == RowResult::kNotFinite) {
-      fail({ErrorCode::kFormat, "a weight is not a finite number", where, "", "",
-            "The checkpoint is damaged; fetch it again"});
+void stream_rows(const RowStream& stream, ThreadPool& pool, ClassReport& report) {
+  const auto cols = static_cast<size_t>(stream.cols);
+  const size_t stride = row_bytes(stream.dtype, cols);
+  const int64_t piece = std::clamp<int64_t>(kPieceWeights / stream.cols, 1, stream.rows);
+  std::vector<std::byte> bytes(static_cast<size_t>(piece) * stride);
+  std::vector<float> scratch(static_cast<size_t>(pool.size()) * 2 * cols);
+  std::vector<RowOutcome> outcomes;
+  for (int64_t first = 0; first < stream.rows; first += piece) {
+    const int64_t count = std::min(piece, stream.rows - first);
+    outcomes.assign(static_cast<size_t>(count), {});
+    pool.run([&](int index, int threads) {
+      const Range range = split_range(count, index, threads);
+      float* values = scratch.data() + static_cast<size_t>(index) * 2 * cols;
+      for (long r = range.begin; r < range.end; ++r) {
+        const auto i = static_cast<size_t>(r);
+        outcomes[i] = stream.make(first + r, bytes.data() + i * stride, values);
+      }
+    });
+    for (size_t i = 0; i < outcomes.size(); ++i) {  // in order, so that the sums do not depend on the threads
+      if (outcomes[i].fault != RowOutcome::kNone)
+        refuse_row(outcomes[i].fault, stream.dtype,
+                   fmt::format("{}, row {}", stream.name, first + static_cast<int64_t>(i)));
+      report.error_squares += outcomes[i].error_squares;
+      report.source_squares += outcomes[i].source_squares;
     }
-    fail({ErrorCode::kFormat, fmt::format("a weight is too large for {}", name_of(dtype)), where,
-          fmt::format("at most {:g}", largest_magnitude(dtype)), "", "Use --quant bf16 or f32"});
+    stream.write(std::span(bytes).first(static_cast<size_t>(count) * stride));
+    stream.on_weights(static_cast<uint64_t>(count * stream.cols));
   }
+  ++report.tensors;
+  report.weights += static_cast<uint64_t>(stream.rows * stream.cols);
+  report.bytes += static_cast<uint64_t>(stream.rows) * stride;
 }
-
-constexpr int64_t kBlockWeights = 32;
-constexpr size_t kPackedBytes = 16,
-                 kBlockBytes = 17;  // of 32 weights: in the checkpoint without, here with their scale
-
-}  // namespace
 
 void stream_plain(const MappedTensor& tensor, DType dtype, const SafetensorsFolder& source, RdrrWriter& writer,
                   ThreadPool& pool, ClassReport& report, const OnWeights& on_weights) {
   Tensor from;
-  if (!to_tensor(*tensor.plain, from)) fail({ErrorCode::kInternal, "not a weight", tensor.rule.name, "", "", ""});
-  const int64_t rows = from.rows(), cols = from.cols();
-  const size_t stride = row_bytes(dtype, static_cast<size_t>(cols));
-  const int64_t piece = std::clamp<int64_t>(kPieceWeights / cols, 1, rows);
-  std::vector<std::byte> bytes(static_cast<size_t>(piece) * stride);
-  std::vector<float> scratch(static_cast<size_t>(pool.size()) * 2 * static_cast<size_t>(cols));
-  std::vector<RowResult> results;
+  if (!to_tensor(*tensor.plain, from))
+    fail({.code = ErrorCode::kInternal, .what = "not a weight", .where = tensor.rule.name});
+  const auto cols = static_cast<size_t>(from.cols());
+  size_t read = 0;  // bytes of the source
+  RowStream stream{.name = tensor.rule.name, .rows = from.rows(), .cols = from.cols(), .dtype = dtype};
+  stream.make = [&](int64_t row, std::byte* out, float* values) {
+    decode_row(from.dtype, from.row(row), values, cols);
+    return store_values(values, cols, dtype, out, values + cols);
+  };
+  stream.write = [&](std::span<const std::byte> piece) {
+    writer.write(piece);
+    const size_t size = piece.size() / row_bytes(dtype, cols) * from.stride();
+    source.release(*tensor.plain, from.bytes.subspan(read, size));
+    read += size;
+  };
+  stream.on_weights = on_weights;
   writer.begin(entry_for(tensor, dtype));
-  for (int64_t first = 0; first < rows; first += piece) {
-    const int64_t count = std::min(piece, rows - first);
-    results.assign(static_cast<size_t>(count), {});
-    pool.run([&](int index, int threads) {
-      float* values = scratch.data() + static_cast<size_t>(index) * 2 * static_cast<size_t>(cols);
-      const Range range = share(count, index, threads);
-      for (long r = range.begin; r < range.end; ++r) {
-        results[static_cast<size_t>(r)] =
-            store_row(from, first + r, dtype, bytes.data() + static_cast<size_t>(r) * stride, values, values + cols);
-      }
-    });
-    check_rows(results, first, tensor, dtype);
-    for (const RowResult& result : results) {  // in order, so that the sums do not depend on the threads
-      report.error_squares += result.error_squares;
-      report.source_squares += result.source_squares;
-    }
-    writer.write(std::span(bytes).first(static_cast<size_t>(count) * stride));
-    source.release(*tensor.plain, from.bytes.subspan(static_cast<size_t>(first) * from.stride(),
-                                                     static_cast<size_t>(count) * from.stride()));
-    on_weights(static_cast<uint64_t>(count * cols));
-  }
+  stream_rows(stream, pool, report);
   writer.end();
-  ++report.tensors;
-  report.weights += static_cast<uint64_t>(rows * cols);
-  report.bytes += static_cast<uint64_t>(rows) * stride;
 }
 
 void stream_mxfp4(const MappedTensor& tensor, const SafetensorsFolder& source, RdrrWriter& writer, ThreadPool& pool,
@@ -123,7 +127,7 @@ void stream_mxfp4(const MappedTensor& tensor, const SafetensorsFolder& source, R
     const auto scales = tensor.scales->bytes.subspan(static_cast<size_t>(first), count);
     std::atomic<bool> finite = true;
     pool.run([&](int index, int threads) {
-      const Range range = share(static_cast<long>(count), index, threads);
+      const Range range = split_range(static_cast<long>(count), index, threads);
       const auto begin = static_cast<size_t>(range.begin), end = static_cast<size_t>(range.end);
       if (!repack_mxfp4_hf(packed.data() + begin * kPackedBytes, scales.data() + begin,
                            bytes.data() + begin * kBlockBytes, end - begin)) {
@@ -131,8 +135,10 @@ void stream_mxfp4(const MappedTensor& tensor, const SafetensorsFolder& source, R
       }
     });
     if (!finite) {
-      fail({ErrorCode::kFormat, "a weight is not a finite number", tensor.rule.scales, "", "",
-            "The checkpoint is damaged; fetch it again"});
+      fail({.code = ErrorCode::kFormat,
+            .what = "a weight is not a finite number",
+            .where = tensor.rule.scales,
+            .todo = "The checkpoint is damaged; fetch it again"});
     }
     writer.write(std::span(bytes).first(count * kBlockBytes));
     source.release(*tensor.blocks, packed);

@@ -1,13 +1,39 @@
-// One tensor from the checkpoint into the artefact, a few megabytes at a time.
+// Rows of one tensor, made on all threads and handed on in order, a few megabytes at a time.
 #pragma once
+
+#include <functional>
+#include <span>
+#include <string>
 
 #include "base/threads.h"
 #include "convert/artefact.h"
-#include "convert/tensor_map.h"
 #include "format/rdrr.h"
 #include "format/safetensors.h"
+#include "import/tensor_map.h"
 
 namespace doppler {
+
+// What storing a row came to: the squares of the source's weights and of what was lost.
+struct RowOutcome {
+  double error_squares = 0, source_squares = 0;
+  enum Fault : uint8_t { kNone, kNotFinite, kTooLarge } fault = kNone;
+};
+
+// values[cols] → out in `dtype`; `stored` has room for what it decodes to.
+RowOutcome store_values(const float* values, size_t cols, DType dtype, std::byte* out, float* stored);
+
+struct RowStream {
+  std::string name;  // for messages
+  int64_t rows = 0, cols = 0;
+  DType dtype = DType::kF32;
+  // Makes row `row` at `out`; `scratch` has room for two rows of floats.
+  std::function<RowOutcome(int64_t row, std::byte* out, float* scratch)> make = {};
+  std::function<void(std::span<const std::byte>)> write = {};
+  std::function<void(uint64_t weights)> on_weights = {};  // after every piece; fails to stop
+};
+
+// Fails, naming tensor and row, on a row with a fault. The sums of `report` do not depend on the number of threads.
+void stream_rows(const RowStream& stream, ThreadPool& pool, ClassReport& report);
 
 // Called after every piece with the weights it held; fails to stop the conversion.
 using OnWeights = std::function<void(uint64_t weights)>;

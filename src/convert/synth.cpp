@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/threads.h"
 #include "convert/synth_blocks.h"
-#include "convert/tensor_map.h"
+#include "import/tensor_map.h"
 
 namespace doppler {
 namespace {
@@ -84,7 +84,7 @@ ArtefactReport synth(const Preset& preset, const fs::path& given_target, const S
       const int64_t count = std::min(piece, rows - first);
       buffer.resize(static_cast<size_t>(count) * stride);
       pool.run([&](int index, int threads) {
-        const Range range = share(count, index, threads);
+        const Range range = split_range(count, index, threads);
         for (long r = range.begin; r < range.end; ++r) {
           synth_row(entry.dtype, key, static_cast<uint64_t>(first + r), deviation,
                     buffer.data() + static_cast<size_t>(r) * stride, static_cast<size_t>(cols));
@@ -94,7 +94,9 @@ ArtefactReport synth(const Preset& preset, const fs::path& given_target, const S
       done += static_cast<uint64_t>(count * cols);
       if (options.progress) options.progress(done, all);
       if (options.cancelled && options.cancelled()) {
-        fail({ErrorCode::kFile, "the synthesis was interrupted; nothing is left of it", target.string(), "", "", ""});
+        fail({.code = ErrorCode::kFile,
+              .what = "the synthesis was interrupted; nothing is left of it",
+              .where = target.string()});
       }
     }
     writer.end();

@@ -193,7 +193,7 @@ void synth_row(DType dtype, uint64_t key, uint64_t row, float deviation, std::by
     else if (dtype == DType::kF16 || dtype == DType::kBF16)
       std::memcpy(bytes + 2 * i, &half, 2);
     else
-      fail({ErrorCode::kInternal, "no random weights in this format", std::string(type.name), "", "", ""});
+      fail({.code = ErrorCode::kInternal, .what = "no random weights in this format", .where = std::string(type.name)});
   }
 }
 

@@ -16,7 +16,7 @@ double measure_read_bandwidth(ThreadPool& pool, size_t bytes) {
   const size_t size = std::clamp(bytes, kLeast, kMost), times = (kPassBytes + size - 1) / size;
   const cpu::Kernels& kernels = cpu::choose_kernels();
   const cpu::Memory buffer = cpu::Memory::large(size, "measuring the read bandwidth");
-  const auto part = [&](int index, int count) { return share(static_cast<long>(size), index, count, 4096); };
+  const auto part = [&](int index, int count) { return split_range(static_cast<long>(size), index, count, 4096); };
   std::atomic<uint64_t> sum{0};
   pool.run([&](int index, int count) {  // zero pages are shared until written to
     const Range r = part(index, count);

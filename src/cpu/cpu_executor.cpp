@@ -18,8 +18,11 @@ constexpr int kDefaultBlock = 512;  // tokens: a tile of weights is unpacked onc
 
 int checked(int value, int least, const char* what) {
   if (value < least) {
-    fail({ErrorCode::kUsage, fmt::format("{} is too small", what), "cpu", fmt::format("at least {}", least),
-          std::to_string(value), ""});
+    fail({.code = ErrorCode::kUsage,
+          .what = fmt::format("{} is too small", what),
+          .where = "cpu",
+          .expected = fmt::format("at least {}", least),
+          .got = std::to_string(value)});
   }
   return value;
 }
@@ -31,7 +34,7 @@ const Kernels& affordable_kernels(const Plan& plan, const Weights& weights) {
   const size_t bytes = packed_bytes(best, matrices_of(plan, weights)), available = available_memory();
   if (bytes <= available) return best;
   const Kernels& other = unpacked_kernels();
-  if (telling()) {
+  if (info_enabled()) {
     fmt::print(stderr, "{} MiB of memory are free and {} would need {}: the weights stay mapped, read with {}\n",
                available >> 20, best.name, bytes >> 20, other.name);
   }
@@ -76,7 +79,8 @@ class CpuExecutor : public Executor {
     packed_ = PackedWeights(*state_.kernels, matrices_of(plan_, weights_), pool_);
     state_.plan = &plan_;
     state_.cache = &cache_;
-    state_.many_of_packed = tuning.many_of_packed > 0 ? tuning.many_of_packed : state_.kernels->many_of_packed;
+    state_.min_gemm_tokens_packed =
+        tuning.min_gemm_tokens_packed > 0 ? tuning.min_gemm_tokens_packed : state_.kernels->min_gemm_tokens_packed;
     state_.context = context_;
     state_.threads = pool_.size();
     partials_ = Memory(partial_floats(plan_, context_) * sizeof(float), "parts of attention");
@@ -138,12 +142,13 @@ class CpuExecutor : public Executor {
  private:
   void prepare(bool fuse) {
     fused_ = fuse;
-    std::vector<bool> apart;
+    std::vector<bool> unfused;
     for (const Step& step : plan_.steps) {
-      if (!tapped_.empty()) apart.push_back(taps(tapped_, step));
+      if (!tapped_.empty()) unfused.push_back(taps(tapped_, step));
     }
-    program_ = compile(config_, plan_, weights_,
-                       {.kernels = state_.kernels, .packed = &packed_, .block = block_, .fuse = fuse, .apart = apart});
+    program_ = compile(
+        config_, plan_, weights_,
+        {.kernels = state_.kernels, .packed = &packed_, .block = block_, .fuse = fuse, .unfused_steps = unfused});
     state_.program = &program_;
     arena_ = Memory();
     arena_ = Memory::large(program_.arena_bytes, "activations");
@@ -224,11 +229,11 @@ class CpuExecutor : public Executor {
   void run_nodes(int thread, int count) {
     const Scratch& scratch = scratch_[static_cast<size_t>(thread)];
     FetchAhead ahead;
-    const bool few = state_.tokens.size() < static_cast<size_t>(state_.many_of_packed);
+    const bool gemv = state_.tokens.size() < static_cast<size_t>(state_.min_gemm_tokens_packed);
     for (size_t n = first_node_; n < last_node_; ++n) {
       const Node& node = program_.nodes[n];
       if (state_.rows(node.logit_rows) == 0 || skipped(state_, node)) continue;
-      const std::byte* next = few ? first_read(readers_[n], thread) : nullptr;
+      const std::byte* next = gemv ? first_read(readers_[n], thread) : nullptr;
       ahead.expect(next);
       run_node(state_, node, Work(&counters_[n], counter_pitch_, thread, count), scratch, next);
       if (n + 1 == last_node_) break;

@@ -10,8 +10,7 @@ struct Kernels;
 }
 
 // Weights' bytes must outlive the executor (they are mapped; what the instruction set wants in another order is copied
-// as well). Fails when the numbers of `options` or the
-// tensors cannot be used.
+// as well). Fails when the numbers of `options` or the tensors cannot be used.
 std::unique_ptr<Executor> make_cpu_executor(const ModelConfig& config, const Plan& plan, const Weights& weights,
                                             const ExecutorOptions& options);
 
@@ -20,7 +19,7 @@ struct CpuTuning {
   const cpu::Kernels* kernels = nullptr;  // null: choose_kernels()
   bool pack = true;                       // false: of the kernels those that read weights where they lie
   bool fuse = true;
-  int many_of_packed = 0;  // 0: that of the kernels
+  int min_gemm_tokens_packed = 0;  // 0: that of the kernels
 };
 std::unique_ptr<Executor> make_cpu_executor(const ModelConfig& config, const Plan& plan, const Weights& weights,
                                             const ExecutorOptions& options, const CpuTuning& tuning);

@@ -75,7 +75,7 @@ void dot(const void* weights, size_t stride, int rows, const void* x, int k, flo
 }
 
 template <class Format, int R, int T>
-int multiply_rows(const RowsNote& note, int r, const float* const* x, int k, float* c) {
+int gemv_rows(const RowsRef& note, int r, const float* const* x, int k, float* c) {
   for (; r + R <= note.rows; r += R) {
     float sums[R][T];
     const uint8_t* w = static_cast<const uint8_t*>(note.weights) + static_cast<size_t>(r) * note.stride;
@@ -89,7 +89,7 @@ int multiply_rows(const RowsNote& note, int r, const float* const* x, int k, flo
 
 template <class Format>
 void multiply(const void* tile, int k, const void* const* x, int tokens, float* c) {
-  const RowsNote& note = *static_cast<const RowsNote*>(tile);
+  const RowsRef& note = *static_cast<const RowsRef*>(tile);
   int t = 0;
   const float* some[kTokens];
   const auto take = [&](int n) {
@@ -97,13 +97,13 @@ void multiply(const void* tile, int k, const void* const* x, int tokens, float* 
   };
   for (; t + kTokens <= tokens; t += kTokens) {
     take(kTokens);
-    const int r = multiply_rows<Format, kRows, kTokens>(note, 0, some, k, c + t * kTileRows);
-    multiply_rows<Format, 1, kTokens>(note, r, some, k, c + t * kTileRows);
+    const int r = gemv_rows<Format, kRows, kTokens>(note, 0, some, k, c + t * kTileRows);
+    gemv_rows<Format, 1, kTokens>(note, r, some, k, c + t * kTileRows);
   }
   for (; t < tokens; ++t) {
     take(1);
-    const int r = multiply_rows<Format, kRows, 1>(note, 0, some, k, c + t * kTileRows);
-    multiply_rows<Format, 1, 1>(note, r, some, k, c + t * kTileRows);
+    const int r = gemv_rows<Format, kRows, 1>(note, 0, some, k, c + t * kTileRows);
+    gemv_rows<Format, 1, 1>(note, r, some, k, c + t * kTileRows);
   }
 }
 
@@ -119,8 +119,8 @@ void dot_bf16(const void* weights, size_t stride, int rows, const void* x, int k
   dot<BF16>(weights, stride, rows, x, k, out);
 }
 
-void note_rows(const void* weights, size_t stride, int rows, int /*k*/, int /*k0*/, int /*depth*/, void* tile) {
-  *static_cast<RowsNote*>(tile) = {weights, stride, rows};
+void ref_rows(const void* weights, size_t stride, int rows, int /*k*/, int /*k0*/, int /*depth*/, void* tile) {
+  *static_cast<RowsRef*>(tile) = {weights, stride, rows};
 }
 void multiply_f32(const void* tile, int k, const void* const* x, size_t, int tokens, float* c, bool) {
   multiply<F32>(tile, k, x, tokens, c);

@@ -78,7 +78,7 @@ void dot(const void* weights, size_t stride, int rows, const void* x, int k, flo
 }
 
 template <class Format, int T>
-void multiply_tokens(const RowsNote& note, const float* const* x, int k, float* c) {
+void multiply_tokens(const RowsRef& note, const float* const* x, int k, float* c) {
   const uint8_t* w = static_cast<const uint8_t*>(note.weights);
   int r = 0;
   for (; r + kRows <= note.rows; r += kRows) {
@@ -100,7 +100,7 @@ void multiply_tokens(const RowsNote& note, const float* const* x, int k, float* 
 
 template <class Format>
 void multiply(const void* tile, int k, const void* const* x, int tokens, float* c) {
-  const RowsNote& note = *static_cast<const RowsNote*>(tile);
+  const RowsRef& note = *static_cast<const RowsRef*>(tile);
   int t = 0;
   const float* some[kTokens];
   const auto take = [&](int n) {
@@ -128,8 +128,8 @@ void dot_bf16(const void* weights, size_t stride, int rows, const void* x, int k
   dot<BF16>(weights, stride, rows, x, k, out);
 }
 
-void note_rows(const void* weights, size_t stride, int rows, int /*k*/, int /*k0*/, int /*depth*/, void* tile) {
-  *static_cast<RowsNote*>(tile) = {weights, stride, rows};
+void ref_rows(const void* weights, size_t stride, int rows, int /*k*/, int /*k0*/, int /*depth*/, void* tile) {
+  *static_cast<RowsRef*>(tile) = {weights, stride, rows};
 }
 void multiply_f32(const void* tile, int k, const void* const* x, size_t, int tokens, float* c, bool) {
   multiply<F32>(tile, k, x, tokens, c);

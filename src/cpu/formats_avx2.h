@@ -13,8 +13,8 @@ void dot_q4_k(const void* weights, size_t stride, int rows, const void* x, int k
 void dot_q6_k(const void* weights, size_t stride, int rows, const void* x, int k, float* out);
 void dot_mxfp4(const void* weights, size_t stride, int rows, const void* x, int k, float* out);
 
-// Floats are multiplied where they lie: a tile is a RowsNote.
-void note_rows(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile);
+// Floats are multiplied where they lie: a tile is a RowsRef.
+void ref_rows(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile);
 void unpack_q8_0(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile);
 void unpack_q4_k(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile);
 void unpack_q6_k(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile);

@@ -23,13 +23,13 @@ void row_q6_k(const void* strip, int row, int cols, float* out);
 // How weights come from memory when tokens are few. To the bit the same result; what is fast on one maker's machine is
 // slow on another's (bench/results/cpu-notes.md).
 // AMD: one after another, each line fetched once and not kept.
-struct OneStrip {
+struct PrefetchOneStrip {
   static constexpr int kStrips = 1;
   static constexpr ptrdiff_t kAhead = 8192;
   static void fetch(const uint8_t*, const uint8_t* ahead) { __builtin_prefetch(ahead, 0, 0); }
 };
 // Intel: two at once, each line fetched far ahead into the second cache and then into the first.
-struct TwoStrips {
+struct PrefetchTwoStrips {
   static constexpr int kStrips = 2;
   static constexpr ptrdiff_t kAhead = 32768;
   static void fetch(const uint8_t* p, const uint8_t* ahead) {
@@ -37,15 +37,15 @@ struct TwoStrips {
     __builtin_prefetch(p + 2048, 0, 3);
   }
 };
-template <class Way>
-void few_q4_k(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch,
-              const void* next);
-template <class Way>
-void few_q6_k(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch,
-              const void* next);
+template <class Prefetch>
+void gemv_q4_k(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch,
+               const void* next);
+template <class Prefetch>
+void gemv_q6_k(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch,
+               const void* next);
 
-// Floats are multiplied where they lie: a tile is a RowsNote.
-void note_rows(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile);
+// Floats are multiplied where they lie: a tile is a RowsRef.
+void ref_rows(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile);
 void unpack_q8_0(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile);
 void unpack_mxfp4(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile);
 

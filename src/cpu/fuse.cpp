@@ -15,20 +15,20 @@
 namespace doppler::cpu {
 namespace {
 
-int readers(const Program& program, int slot) {
+int readers(const Program& program, int buffer) {
   int count = 0;
   for (const Node& node : program.nodes) {
-    const std::vector<int> read = slots_read(node);
-    count += static_cast<int>(std::count(read.begin(), read.end(), slot));
+    const std::vector<int> read = buffers_read(node);
+    count += static_cast<int>(std::count(read.begin(), read.end(), buffer));
   }
   return count;
 }
 
 bool is_single_matmul(const Node& node) {
-  return node.kind == NodeKind::kMatMul && node.parts.size() == 1 && !node.apart;
+  return node.kind == NodeKind::kMatMul && node.parts.size() == 1 && !node.unfused;
 }
 bool is_row_op(const Node& node, OpKind kind) {
-  return node.kind == NodeKind::kRows && node.ops.size() == 1 && node.ops[0].kind == kind && !node.apart;
+  return node.kind == NodeKind::kRows && node.ops.size() == 1 && node.ops[0].kind == kind && !node.unfused;
 }
 
 // Takes node `from` into node `into`, keeping what its matrices point to.
@@ -92,19 +92,19 @@ void fuse_quantize(Program& program) {
     const Op& op = quantize.ops[0];
     if (op.in[0] != part.out || op.segments != 1 || quantize.logit_rows != matmul.logit_rows) continue;
     if (part.out_quantised >= 0) continue;
-    const bool settle = !by_groups(op.input, true), only_reader = readers(program, part.out) == 1;
-    if (settle && !only_reader) continue;
+    const bool late = !by_groups(op.input, true), only_reader = readers(program, part.out) == 1;
+    if (late && !only_reader) continue;
     part.out_quantised = op.out;
     part.quantised_as = op.input;
-    if (settle) {
+    if (late) {
       // Many tokens' rows stay floats, in the same place, until all of a row is there.
-      const size_t floats = program.slots[static_cast<size_t>(part.out)].row_bytes;
-      size_t& bytes = program.slots[static_cast<size_t>(op.out)].row_bytes;
+      const size_t floats = program.buffers[static_cast<size_t>(part.out)].row_bytes;
+      size_t& bytes = program.buffers[static_cast<size_t>(op.out)].row_bytes;
       bytes = std::max(bytes, round_up(floats, kLine));
       part.out = -1;
       Node& after = program.nodes[i + 1];
       after.ops[0].in[0] = after.ops[0].out;
-      after.settles = after.apart = true;
+      after.quantizes_late = after.unfused = true;
       continue;
     }
     if (only_reader) part.out = -1;
@@ -117,8 +117,8 @@ void fuse_shared_input(Program& program) {
     Node& a = program.nodes[i];
     Node& b = program.nodes[i + 1];
     const bool same = a.kind == NodeKind::kMatMul && b.kind == NodeKind::kMatMul && a.logit_rows == b.logit_rows &&
-                      a.parts[0].in == b.parts[0].in && !a.apart && !b.apart &&
-                      a.parts.size() + b.parts.size() <= kMostParts;
+                      a.parts[0].in == b.parts[0].in && !a.unfused && !b.unfused &&
+                      a.parts.size() + b.parts.size() <= kMaxParts;
     if (!same) {
       ++i;
       continue;
@@ -133,7 +133,7 @@ void fuse_rows(Program& program) {
     const Node& a = program.nodes[i];
     const Node& b = program.nodes[i + 1];
     const bool join = a.kind == NodeKind::kRows && b.kind == NodeKind::kRows && a.logit_rows == b.logit_rows;
-    if (join && !a.apart && !b.apart) {
+    if (join && !a.unfused && !b.unfused) {
       absorb(program, i, i + 1);
     } else {
       ++i;

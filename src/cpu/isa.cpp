@@ -60,9 +60,12 @@ const Kernels& choose_kernels(const std::string& name) {
     here += (here.empty() ? "" : ", ") + std::string(kernels->name);
   }
   const bool known = name == "avx2" || name == "avx512" || name == "amx";
-  fail({ErrorCode::kUsage, known ? "this machine cannot run the instruction set asked for" : "unknown instruction set",
-        "DOPPLER_CPU", "one of " + (known ? here : std::string(kKnown)), name,
-        "Unset DOPPLER_CPU to use the best there is"});
+  fail({.code = ErrorCode::kUsage,
+        .what = known ? "this machine cannot run the instruction set asked for" : "unknown instruction set",
+        .where = "DOPPLER_CPU",
+        .expected = "one of " + (known ? here : std::string(kKnown)),
+        .got = name,
+        .todo = "Unset DOPPLER_CPU to use the best there is"});
 }
 
 const Kernels& unpacked_kernels() {

@@ -1,4 +1,4 @@
-// The inner loops, as a table of functions: one table an instruction set, all with the same meaning. Plain types
+// The inner loops, as a table of functions: one table per instruction set, all with the same meaning. Plain types
 // only, because the files that fill the tables are compiled with different instruction sets (see cpu_flags.cmake).
 #pragma once
 
@@ -35,19 +35,19 @@ struct alignas(64) ByteBlock {
   int32_t zero;  // −128 · Σq: what the zero point of weights in bytes adds
 };
 
-// What a format's products read: float[k], ActBlock[], WideBlock[]; or ActBlock[] when tokens are few and ByteBlock[]
-// when they are many.
+// What a format's products read: float[k], ActBlock[], WideBlock[]; or ActBlock[] for GEMV (few tokens) and ByteBlock[]
+// for GEMM (many).
 enum class Input : uint8_t { kF32, kInt8, kInt15, kInt8OrBytes };
-// Do few and many tokens see the same numbers? Then they give the same bits.
-constexpr bool same_for_any_number(Input input) { return input < Input::kInt8OrBytes; }
+// Do GEMV and GEMM read the same numbers? Then a token's result is the same, to the bit, whatever the batch.
+constexpr bool batch_invariant(Input input) { return input < Input::kInt8OrBytes; }
 
 // out[r] = row r · x for rows of k weights, `stride` bytes apart. x is as the format needs it.
 using DotFn = void (*)(const void* weights, size_t stride, int rows, const void* x, int k, float* out);
 
-// Many tokens at once. `unpack` lays kTileRows rows × `depth` weights (from column k0, a multiple of Format::depth)
-// into a tile of its own order; where there are fewer rows, the others hold anything finite. `multiply` adds tile · x
-// to c [tokens][kTileRows], or sets it when `first`. x[t] + offset bytes is token t's activation at column k0.
-// depth is a multiple of 32 for quantised formats; `multiply` sees the same depth.
+// GEMM: many tokens at once. `unpack` lays kTileRows rows × `depth` weights (from column k0, a multiple of
+// Format::depth) into a tile of its own order; where there are fewer rows, the others hold anything finite. `multiply`
+// adds tile · x to c [tokens][kTileRows], or sets it when `first`. x[t] + offset bytes is token t's activation at
+// column k0. depth is a multiple of 32 for quantised formats; `multiply` sees the same depth.
 inline constexpr int kTileRows = 32;
 using UnpackFn = void (*)(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile);
 using MultiplyFn = void (*)(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c,
@@ -56,20 +56,20 @@ using MultiplyFn = void (*)(const void* tile, int depth, const void* const* x, s
 // Rows in the order that the kernels read them, made once when a model is loaded: strips of kStripRows rows, one after
 // another. What lies where in a strip is the instruction set's own affair.
 inline constexpr int kStripRows = 16;
-inline constexpr int kMostFew = 8;  // tokens
+inline constexpr int kMaxGemvTokens = 8;  // in one call
 struct Packing {
   size_t (*strip_bytes)(int cols);  // a multiple of 64
   // rows ≤ kStripRows; those that are missing are zeros.
   void (*pack)(const void* weights, size_t stride, int rows, int cols, void* strip);
-  // out[t · pitch + r] = row r · x[t] for up to kMostFew tokens. `next`: what this thread reads after these, the
+  // out[t · pitch + r] = row r · x[t] for up to kMaxGemvTokens tokens. `next`: what this thread reads after these, the
   // first of which is fetched ahead; null where that is not known.
-  void (*few)(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch,
-              const void* next);
+  void (*gemv)(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch,
+               const void* next);
   // As UnpackFn, from one or two strips.
   void (*unpack)(const void* strips, int rows, int cols, int k0, int depth, void* tile);
   // One row of a strip as floats, to the bit what the unpacked row decodes to.
   void (*row)(const void* strip, int row, int cols, float* out);
-  int together = 1;  // strips that `few` takes at once when there is one token
+  int gemv_strips = 1;  // strips that `gemv` takes at once when there is one token
 };
 
 // How one weight format is multiplied: as it comes, or packed.
@@ -81,9 +81,9 @@ struct Format {
   Input input = Input::kF32;
   const Packing* packing = nullptr;  // then there is no dot and no unpack
 };
-// A format whose tiles are whole rows, multiplied where they lie: the tile is only a note of them.
+// A format whose tiles are whole rows, multiplied where they lie: the tile only refers to them.
 inline constexpr int kWholeRow = 1 << 30;
-struct RowsNote {
+struct RowsRef {
   const void* weights;
   size_t stride;
   int rows;
@@ -109,8 +109,9 @@ struct GluParams {
 };
 
 // A tile of 16 keys of one kv head, in 16 bits: keys as [dim][pitch] (so that lanes are keys), values as [key][dim].
-// A key or value vector is its scale times whole numbers up to ±32767. That costs a scale a vector more than f16 and is
-// closer whatever the numbers: the rounding error is at most 2^-16 of the largest element, and has no largest value.
+// A key or value vector is its scale times whole numbers up to ±32767. That costs one scale per vector more than f16
+// and is closer whatever the numbers: the rounding error is at most 2^-16 of the largest element, and has no largest
+// value.
 inline constexpr int kKeyTile = 16;
 struct KeyTile {
   const int16_t* keys;
@@ -145,13 +146,13 @@ struct SoftmaxState {
 // Floats of scratch that `attend` needs for a row.
 inline constexpr int kAttendScratch = kUnitKeys + 2;
 
-// Tokens from which tiles pay, where weights are not packed.
-inline constexpr int kMany = kMostFew + 1;
+// Tokens from which GEMM is faster than GEMV, where weights are not packed.
+inline constexpr int kMinGemmTokens = kMaxGemvTokens + 1;
 
 struct Kernels {
   const char* name;
   Format formats[kFormatCount];
-  int many_of_packed = kMany;  // where they are
+  int min_gemm_tokens_packed = kMinGemmTokens;  // … and where they are
 
   // out = x / sqrt(mean(x²) + eps) · w over groups of `group`; w already holds the offset.
   void (*norm)(const float* x, const float* w, float* out, int n, int group, float eps);

@@ -31,9 +31,9 @@ using namespace avx2;
 
 const Kernels kAvx2Kernels = {
     .name = "avx2",
-    .formats = {{dot_f32, note_rows, multiply_f32, kWholeRow, Input::kF32},
-                {dot_f16, note_rows, multiply_f16, kWholeRow, Input::kF32},
-                {dot_bf16, note_rows, multiply_bf16, kWholeRow, Input::kF32},
+    .formats = {{dot_f32, ref_rows, multiply_f32, kWholeRow, Input::kF32},
+                {dot_f16, ref_rows, multiply_f16, kWholeRow, Input::kF32},
+                {dot_bf16, ref_rows, multiply_bf16, kWholeRow, Input::kF32},
                 {dot_q8_0, unpack_q8_0, multiply_wide, kTileDepth, Input::kInt15},
                 {dot_q4_k, unpack_q4_k, multiply_min, kTileDepth, Input::kInt8},
                 {dot_q6_k, unpack_q6_k, multiply_centred, kTileDepth, Input::kInt8},

@@ -53,9 +53,9 @@ void quantize_bytes(const float* x, int n, ByteBlock* out) {
 }
 
 template <class Way>
-constexpr Packing kPackQ4_K{strip_q4_k, pack_q4_k, few_q4_k<Way>, unpack_q4_k, row_q4_k, Way::kStrips};
+constexpr Packing kPackQ4_K{strip_q4_k, pack_q4_k, gemv_q4_k<Way>, unpack_q4_k, row_q4_k, Way::kStrips};
 template <class Way>
-constexpr Packing kPackQ6_K{strip_q6_k, pack_q6_k, few_q6_k<Way>, unpack_q6_k, row_q6_k, Way::kStrips};
+constexpr Packing kPackQ6_K{strip_q6_k, pack_q6_k, gemv_q6_k<Way>, unpack_q6_k, row_q6_k, Way::kStrips};
 
 }  // namespace
 }  // namespace avx512
@@ -66,14 +66,14 @@ namespace {
 
 constexpr Kernels kKernels = {
     .name = "avx512",
-    .formats = {{dot_f32, note_rows, multiply_f32, kWholeRow, Input::kF32},
-                {dot_f16, note_rows, multiply_f16, kWholeRow, Input::kF32},
-                {dot_bf16, note_rows, multiply_bf16, kWholeRow, Input::kF32},
+    .formats = {{dot_f32, ref_rows, multiply_f32, kWholeRow, Input::kF32},
+                {dot_f16, ref_rows, multiply_f16, kWholeRow, Input::kF32},
+                {dot_bf16, ref_rows, multiply_bf16, kWholeRow, Input::kF32},
                 {dot_q8_0, unpack_q8_0, multiply_wide, kTileDepth, Input::kInt15},
-                {nullptr, nullptr, multiply_bytes, kTileDepth, Input::kInt8OrBytes, &kPackQ4_K<TwoStrips>},
-                {nullptr, nullptr, multiply_bytes, kTileDepth, Input::kInt8OrBytes, &kPackQ6_K<TwoStrips>},
+                {nullptr, nullptr, multiply_bytes, kTileDepth, Input::kInt8OrBytes, &kPackQ4_K<PrefetchTwoStrips>},
+                {nullptr, nullptr, multiply_bytes, kTileDepth, Input::kInt8OrBytes, &kPackQ6_K<PrefetchTwoStrips>},
                 {dot_mxfp4, unpack_mxfp4, multiply_wide, kTileDepth, Input::kInt15}},
-    .many_of_packed = 25,  // measured, as that of AMD below: bench/results/cpu-notes.md
+    .min_gemm_tokens_packed = 25,  // measured, as that of AMD below: bench/results/cpu-notes.md
     .norm = norm,
     .add = add_rows,
     .softcap = softcap,
@@ -96,9 +96,9 @@ constexpr Kernels kKernels = {
 Kernels for_this_machine() {
   Kernels kernels = kKernels;
   if (__builtin_cpu_is("amd")) {
-    kernels.formats[kFormatQ4_K].packing = &kPackQ4_K<OneStrip>;
-    kernels.formats[kFormatQ6_K].packing = &kPackQ6_K<OneStrip>;
-    kernels.many_of_packed = 41;
+    kernels.formats[kFormatQ4_K].packing = &kPackQ4_K<PrefetchOneStrip>;
+    kernels.formats[kFormatQ6_K].packing = &kPackQ6_K<PrefetchOneStrip>;
+    kernels.min_gemm_tokens_packed = 41;
   }
   return kernels;
 }

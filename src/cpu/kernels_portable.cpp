@@ -233,14 +233,14 @@ void dot_float(const void* weights, size_t stride, int rows, const void* x, int 
   }
 }
 
-void note_rows(const void* weights, size_t stride, int rows, int /*k*/, int /*k0*/, int /*depth*/, void* tile) {
-  *static_cast<RowsNote*>(tile) = {weights, stride, rows};
+void ref_rows(const void* weights, size_t stride, int rows, int /*k*/, int /*k0*/, int /*depth*/, void* tile) {
+  *static_cast<RowsRef*>(tile) = {weights, stride, rows};
 }
 
 template <ValueFn Value>
 void multiply_float(const void* tile, int k, const void* const* x, size_t /*offset*/, int tokens, float* c,
                     bool /*first*/) {
-  const RowsNote& note = *static_cast<const RowsNote*>(tile);
+  const RowsRef& note = *static_cast<const RowsRef*>(tile);
   for (int t = 0; t < tokens; ++t) dot_float<Value>(note.weights, note.stride, note.rows, x[t], k, c + t * kTileRows);
 }
 
@@ -262,9 +262,9 @@ using namespace portable;
 
 const Kernels kPortableKernels = {
     .name = "portable",
-    .formats = {{dot_float<value_f32>, note_rows, multiply_float<value_f32>, kWholeRow, Input::kF32},
-                {dot_float<value_f16>, note_rows, multiply_float<value_f16>, kWholeRow, Input::kF32},
-                {dot_float<value_bf16>, note_rows, multiply_float<value_bf16>, kWholeRow, Input::kF32},
+    .formats = {{dot_float<value_f32>, ref_rows, multiply_float<value_f32>, kWholeRow, Input::kF32},
+                {dot_float<value_f16>, ref_rows, multiply_float<value_f16>, kWholeRow, Input::kF32},
+                {dot_float<value_bf16>, ref_rows, multiply_float<value_bf16>, kWholeRow, Input::kF32},
                 {dot_quant<block_q8_0, WideBlock>, unpack_quant<block_q8_0>, multiply_quant<WideBlock>, kTileDepth,
                  Input::kInt15},
                 {dot_quant<block_q4_k, ActBlock>, unpack_quant<block_q4_k>, multiply_quant<ActBlock>, kTileDepth,

@@ -12,7 +12,7 @@
 
 namespace doppler::cpu {
 
-// A place for `capacity` positions; position p lies in slot p mod capacity.
+// A place for `capacity` positions; position p lies in cell p mod capacity.
 struct KvStore {
   int16_t* keys = nullptr;
   int16_t* values = nullptr;
@@ -31,10 +31,10 @@ struct KvStore {
   int tiles() const { return (capacity + kKeyTile - 1) / kKeyTile; }
   int pitch(int tile) const { return capacity - tile * kKeyTile < kKeyTile ? capacity - tile * kKeyTile : kKeyTile; }
 
-  // Rounds one position's keys and values [kv_heads · dim] and writes them to a slot. scratch: dim elements.
-  void store(const Kernels& kernels, int slot, const float* k, const float* v, int16_t* scratch) const;
-  // Copies a slot of another store with the same heads.
-  void copy_slot(int slot, const KvStore& from, int from_slot) const;
+  // Rounds one position's keys and values [kv_heads · dim] and writes them to a cell. scratch: dim elements.
+  void store(const Kernels& kernels, int cell, const float* k, const float* v, int16_t* scratch) const;
+  // Copies a cell of another store with the same heads.
+  void copy_cell(int cell, const KvStore& from, int from_cell) const;
   // Tile `t` of a head when the store holds positions up to base + newest; keys outside [low, high] count as missing.
   KeyTile tile(int head, int t, int base, int newest, int low, int high) const;
 };
@@ -54,25 +54,25 @@ class KvCache {
   const KvStore& layer(int index) const { return at(index).store; }
   size_t bytes() const { return memory_.size(); }
 
-  // Where a block's keys wait while the ring is still read, in the order of their positions: slot 0 is the position
-  // aside_base(). Keys before the block that share a unit with it (all that are seen, for an odd ring) are copied
-  // there from the ring first: those from aside_first() on.
-  bool uses_aside(int layer, int tokens) const {
+  // Where a block's keys wait while the ring is still read, in the order of their positions: cell 0 is the position
+  // staging_base(). Keys before the block that share a unit with it (all that are seen, for an odd ring) are copied
+  // there from the ring first: those from staging_first() on.
+  bool uses_staging(int layer, int tokens) const {
     return kind(layer) == KvKind::kOddRing || (kind(layer) == KvKind::kRing && tokens > 1);
   }
-  const KvStore& aside(int layer) const { return at(layer).aside; }
-  int aside_first(int layer, int position) const;
-  int aside_base(int layer, int position) const { return aside_first(layer, position) / kUnitKeys * kUnitKeys; }
+  const KvStore& staging(int layer) const { return at(layer).staging; }
+  int staging_first(int layer, int position) const;
+  int staging_base(int layer, int position) const { return staging_first(layer, position) / kUnitKeys * kUnitKeys; }
 
  private:
   struct Layer {
-    KvStore store, aside;
+    KvStore store, staging;
     KvKind kind = KvKind::kWhole;
   };
   const Layer& at(int index) const { return layers_[static_cast<size_t>(index)]; }
 
   std::vector<Layer> layers_;
-  Memory memory_, aside_memory_;  // all layers share what lies aside
+  Memory memory_, staging_memory_;  // all layers share the staging store
 };
 
 }  // namespace doppler::cpu

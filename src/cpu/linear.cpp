@@ -25,8 +25,11 @@ const Format* format_of(const Kernels& kernels, DType dtype) {
 Linear make_linear(const Kernels& kernels, const Tensor& tensor) {
   const size_t need = static_cast<size_t>(tensor.rows()) * tensor.stride();
   if (tensor.bytes.size() < need) {
-    fail({ErrorCode::kFormat, "a tensor has fewer bytes than its shape needs", tensor.name, std::to_string(need),
-          std::to_string(tensor.bytes.size()), ""});
+    fail({.code = ErrorCode::kFormat,
+          .what = "a tensor has fewer bytes than its shape needs",
+          .where = tensor.name,
+          .expected = std::to_string(need),
+          .got = std::to_string(tensor.bytes.size())});
   }
   Linear m;
   m.data = tensor.bytes.data();
@@ -47,7 +50,7 @@ Linear Linear::expert(int e) const {
 
 namespace {
 
-static_assert(sizeof(ByteBlock) <= sizeof(ActBlock), "few and many tokens share their rows");
+static_assert(sizeof(ByteBlock) <= sizeof(ActBlock), "GEMV and GEMM share their rows");
 size_t block_bytes(Input input) { return input == Input::kInt15 ? sizeof(WideBlock) : sizeof(ActBlock); }
 
 // Bytes from the first column of many tokens' activations to column k0.
@@ -65,13 +68,13 @@ size_t input_row_bytes(Input input, int cols) {
   return blocks * block_bytes(input);
 }
 
-void quantize_input(const Kernels& kernels, Input input, bool many, const float* x, int n, void* out) {
+void quantize_input(const Kernels& kernels, Input input, bool gemm, const float* x, int n, void* out) {
   if (input == Input::kInt15) return kernels.quantize_wide(x, n, static_cast<WideBlock*>(out));
-  if (input == Input::kInt8OrBytes && many) return kernels.quantize_bytes(x, n, static_cast<ByteBlock*>(out));
+  if (input == Input::kInt8OrBytes && gemm) return kernels.quantize_bytes(x, n, static_cast<ByteBlock*>(out));
   kernels.quantize(x, n, static_cast<ActBlock*>(out));
 }
 
-bool by_groups(Input input, bool many) { return !(input == Input::kInt8OrBytes && many); }
+bool by_groups(Input input, bool gemm) { return !(input == Input::kInt8OrBytes && gemm); }
 
 void quantize_input_group(const Kernels& kernels, Input input, const float* x, int n, void* out, int first) {
   const int block = first / kBlock, group = first % kBlock / kGroup;
@@ -80,13 +83,13 @@ void quantize_input_group(const Kernels& kernels, Input input, const float* x, i
 }
 
 size_t decoded_floats(const Linear& matrix) {
-  return matrix.format ? 0 : static_cast<size_t>(kMostTiles * kTileRows) * static_cast<size_t>(matrix.cols);
+  return matrix.format ? 0 : static_cast<size_t>(kMaxTiles * kTileRows) * static_cast<size_t>(matrix.cols);
 }
 
-void multiply_rows(const Kernels& kernels, const Linear& m, int first, int count, const void* const* x, int tokens,
-                   float* out, size_t pitch, const LinearScratch& scratch, const void* next) {
+void gemv_rows(const Kernels& kernels, const Linear& m, int first, int count, const void* const* x, int tokens,
+               float* out, size_t pitch, const LinearScratch& scratch, const void* next) {
   const std::byte* rows = m.data + m.strides(first) * m.stride;
-  if (m.packed) m.format->packing->few(rows, count, m.cols, x, tokens, out, pitch, next);
+  if (m.packed) m.format->packing->gemv(rows, count, m.cols, x, tokens, out, pitch, next);
   for (int t = 0; t < tokens; ++t, out += pitch) {
     if (m.format && !m.packed) {
       m.format->dot(rows, m.stride, count, x[t], m.cols, out);
@@ -100,8 +103,8 @@ void multiply_rows(const Kernels& kernels, const Linear& m, int first, int count
   }
 }
 
-void multiply_tiles(const Kernels& kernels, const Linear& m, int first, int count, const void* const* x, int tokens,
-                    float* c, const LinearScratch& scratch) {
+void gemm_tiles(const Kernels& kernels, const Linear& m, int first, int count, const void* const* x, int tokens,
+                float* c, const LinearScratch& scratch) {
   const std::byte* rows = m.data + m.strides(first) * m.stride;
   size_t stride = m.stride;
   const Format* format = m.format;

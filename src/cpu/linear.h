@@ -1,4 +1,5 @@
-// A weight matrix and how to multiply with it, whatever its format: row by row for few tokens, tile by tile for many.
+// A weight matrix and how to multiply with it, whatever its format: GEMV row by row for few tokens, GEMM tile by tile
+// for many.
 #pragma once
 
 #include "cpu/kernels.h"
@@ -34,13 +35,13 @@ Linear make_linear(const Kernels& kernels, const Tensor& tensor);
 size_t input_row_bytes(Input input, int cols);
 // An f32 row as the products with few or with many tokens read it (`out` may be where x is, if not by_groups); or one
 // group of n ≤ 32 of it, those from column `first` on, if by_groups: no number depends on those of another group.
-void quantize_input(const Kernels& kernels, Input input, bool many, const float* x, int n, void* out);
-bool by_groups(Input input, bool many);
+void quantize_input(const Kernels& kernels, Input input, bool gemm, const float* x, int n, void* out);
+bool by_groups(Input input, bool gemm);
 void quantize_input_group(const Kernels& kernels, Input input, const float* x, int n, void* out, int first);
 
 // Tiles that are multiplied with many tokens at once, at most. Their results, the activations of a slice of columns and
 // the tile itself should fit in a core's second cache.
-inline constexpr int kMostTiles = 4;
+inline constexpr int kMaxTiles = 4;
 
 // What one thread needs to multiply with any of the model's matrices.
 struct LinearScratch {
@@ -49,14 +50,14 @@ struct LinearScratch {
 };
 size_t decoded_floats(const Linear& matrix);
 
-// out[t · pitch + i] = row (first + i) · x[t] (+ bias) for `count` rows and up to kMostFew tokens. The first row of a
-// packed matrix is a multiple of kStripRows, here and below. `next` as in Packing::few.
-void multiply_rows(const Kernels& kernels, const Linear& matrix, int first, int count, const void* const* x, int tokens,
-                   float* out, size_t pitch, const LinearScratch& scratch, const void* next = nullptr);
+// out[t · pitch + i] = row (first + i) · x[t] (+ bias) for `count` rows and up to kMaxGemvTokens tokens. The first row
+// of a packed matrix is a multiple of kStripRows, here and below. `next` as in Packing::gemv.
+void gemv_rows(const Kernels& kernels, const Linear& matrix, int first, int count, const void* const* x, int tokens,
+               float* out, size_t pitch, const LinearScratch& scratch, const void* next = nullptr);
 
 // c [tiles][tokens][kTileRows] = rows first … first+count-1, in tiles of kTileRows, times each x[t] (+ bias). The
 // activations of one slice of columns pass all tiles before the next slice, so that they come from a near cache.
-void multiply_tiles(const Kernels& kernels, const Linear& matrix, int first, int count, const void* const* x,
-                    int tokens, float* c, const LinearScratch& scratch);
+void gemm_tiles(const Kernels& kernels, const Linear& matrix, int first, int count, const void* const* x, int tokens,
+                float* c, const LinearScratch& scratch);
 
 }  // namespace doppler::cpu

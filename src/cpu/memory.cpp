@@ -17,8 +17,10 @@ namespace {
 constexpr size_t kLargePage = size_t{2} << 20;
 
 [[noreturn]] void too_little(size_t bytes, const char* what) {
-  fail({ErrorCode::kMemory, fmt::format("there is not enough memory for {}", what), "",
-        fmt::format("{} MiB", bytes >> 20), "", "Use a smaller --context or a smaller model"});
+  fail({.code = ErrorCode::kMemory,
+        .what = fmt::format("there is not enough memory for {}", what),
+        .expected = fmt::format("{} MiB", bytes >> 20),
+        .todo = "Use a smaller --context or a smaller model"});
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "base/mapped_pages.h"
+#include "base/files.h"
 
 namespace doppler::cpu {
 namespace {

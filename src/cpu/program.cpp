@@ -13,8 +13,11 @@ namespace {
 std::vector<float> decode_small(const Tensor& tensor) {
   const size_t cols = static_cast<size_t>(tensor.cols()), rows = static_cast<size_t>(tensor.rows());
   if (tensor.bytes.size() < rows * tensor.stride()) {
-    fail({ErrorCode::kFormat, "a tensor has fewer bytes than its shape needs", tensor.name,
-          std::to_string(rows * tensor.stride()), std::to_string(tensor.bytes.size()), ""});
+    fail({.code = ErrorCode::kFormat,
+          .what = "a tensor has fewer bytes than its shape needs",
+          .where = tensor.name,
+          .expected = std::to_string(rows * tensor.stride()),
+          .got = std::to_string(tensor.bytes.size())});
   }
   std::vector<float> out(rows * cols);
   for (size_t r = 0; r < rows; ++r) {
@@ -33,28 +36,28 @@ class Lowering {
         kernels_(*options.kernels),
         packed_(*options.packed),
         fuse_(options.fuse),
-        apart_(options.apart) {}
+        unfused_steps_(options.unfused_steps) {}
 
   Program run() {
     for (const Value& value : plan_.values) {
-      Slot slot;
-      slot.name = value.name;
-      slot.row_bytes = static_cast<size_t>(value.width) * sizeof(float);
-      program_.slots.push_back(std::move(slot));
+      Buffer buffer;
+      buffer.name = value.name;
+      buffer.row_bytes = static_cast<size_t>(value.width) * sizeof(float);
+      program_.buffers.push_back(std::move(buffer));
     }
-    for (std::vector<int>& slots : quantised_) slots.assign(plan_.values.size(), -1);
+    for (std::vector<int>& buffers : quantised_) buffers.assign(plan_.values.size(), -1);
     rows_of_values();
     segments_of_values();
     prepare_angles();
     for (step_ = 0; step_ < static_cast<int>(plan_.steps.size()); ++step_) lower(plan_.steps[index()]);
     program_.output = plan_.steps.back().output;
-    program_.slots[static_cast<size_t>(program_.output)].outside = true;
+    program_.buffers[static_cast<size_t>(program_.output)].outside = true;
     return std::move(program_);
   }
 
  private:
   size_t index() const { return static_cast<size_t>(step_); }
-  bool is_apart(size_t step) const { return !apart_.empty() && apart_[step]; }
+  bool is_unfused(size_t step) const { return !unfused_steps_.empty() && unfused_steps_[step]; }
   const Tensor& weight(const Step& step, size_t i) const { return weights_.at(step.weights[i].slot); }
 
   // A value is needed for every position if a key or a value of a cache comes of it; otherwise only where logits are
@@ -64,16 +67,16 @@ class Lowering {
     for (auto step = plan_.steps.rbegin(); step != plan_.steps.rend(); ++step) {
       const size_t out = static_cast<size_t>(step->output);
       const size_t number = static_cast<size_t>(&*step - plan_.steps.data());
-      if (!fuse_ || is_apart(number)) all[out] = !step->logits_only;
+      if (!fuse_ || is_unfused(number)) all[out] = !step->logits_only;
       const bool caches = std::holds_alternative<Attention>(step->op);
       for (size_t i = 0; i < step->inputs.size(); ++i) {
         if (all[out] || (caches && i > 0)) all[static_cast<size_t>(step->inputs[i])] = true;
       }
     }
-    for (size_t v = 0; v < all.size(); ++v) program_.slots[v].logit_rows = !all[v];
+    for (size_t v = 0; v < all.size(); ++v) program_.buffers[v].logit_rows = !all[v];
   }
 
-  // The activations of chosen experts lie side by side in one row but are quantised apart.
+  // The activations of chosen experts lie side by side in one row but are quantised separately.
   void segments_of_values() {
     segments_.assign(plan_.values.size(), 1);
     for (const Step& step : plan_.steps) {
@@ -83,9 +86,9 @@ class Lowering {
   }
 
   void prepare_angles() {
-    Slot slot;
-    slot.name = "angles";
-    angles_slot_ = add_slot(std::move(slot));
+    Buffer buffer;
+    buffer.name = "angles";
+    angles_buffer_ = add_buffer(std::move(buffer));
     size_t floats = 0;
     for (size_t s = 0; s < plan_.steps.size(); ++s) {
       const auto* op = std::get_if<Rope>(&plan_.steps[s].op);
@@ -103,17 +106,17 @@ class Lowering {
       }
       program_.angle_of_step.emplace_back(static_cast<int>(s), offset);
     }
-    program_.slots[static_cast<size_t>(angles_slot_)].row_bytes = round_up(floats * sizeof(float), kLine);
+    program_.buffers[static_cast<size_t>(angles_buffer_)].row_bytes = round_up(floats * sizeof(float), kLine);
     if (floats == 0) return;
     Op op;
     op.kind = OpKind::kAngles;
-    op.out = angles_slot_;
+    op.out = angles_buffer_;
     rows_node(std::move(op));
   }
 
-  int add_slot(Slot slot) {
-    program_.slots.push_back(std::move(slot));
-    return static_cast<int>(program_.slots.size()) - 1;
+  int add_buffer(Buffer buffer) {
+    program_.buffers.push_back(std::move(buffer));
+    return static_cast<int>(program_.buffers.size()) - 1;
   }
 
   Node& add_node(NodeKind kind, Op op) {
@@ -126,7 +129,7 @@ class Lowering {
   }
   Node& rows_node(Op op) { return add_node(NodeKind::kRows, std::move(op)); }
 
-  bool logit_rows(int slot) const { return program_.slots[static_cast<size_t>(slot)].logit_rows; }
+  bool logit_rows(int buffer) const { return program_.buffers[static_cast<size_t>(buffer)].logit_rows; }
 
   Op make_op(OpKind kind, const Step& step) const {
     Op op;
@@ -138,36 +141,36 @@ class Lowering {
     return op;
   }
 
-  // The slot of `value` as the matrix wants to read it, quantised the first time it is asked for.
+  // The buffer of `value` as the matrix wants to read it, quantised the first time it is asked for.
   int input_for(const Linear& matrix, int value) {
     const Input input = matrix.input();
     if (input == Input::kF32) return value;
-    int& slot = quantised_[static_cast<size_t>(input)][static_cast<size_t>(value)];
-    if (slot >= 0) return slot;
-    const Slot& from = program_.slots[static_cast<size_t>(value)];
+    int& buffer = quantised_[static_cast<size_t>(input)][static_cast<size_t>(value)];
+    if (buffer >= 0) return buffer;
+    const Buffer& from = program_.buffers[static_cast<size_t>(value)];
     const int segments = segments_[static_cast<size_t>(value)];
     const int width = static_cast<int>(from.row_bytes / sizeof(float)) / segments;
-    Slot to;
+    Buffer to;
     to.name = from.name + (input == Input::kInt15 ? ".int15" : ".int8");
     to.row_bytes = static_cast<size_t>(segments) * input_row_bytes(input, width);
     to.logit_rows = from.logit_rows;
     Op op;
     op.kind = OpKind::kQuantize;
     op.in = {value};
-    op.out = slot = add_slot(std::move(to));
+    op.out = buffer = add_buffer(std::move(to));
     op.logit_rows = logit_rows(value);
     op.segments = segments;
     op.columns = width;
     op.input = input;
     rows_node(std::move(op));
-    return slot;
+    return buffer;
   }
 
   void lower(const Step& step) {
     const size_t before = program_.nodes.size();
     std::visit([&](const auto& op) { lower(step, op); }, step.op);
     program_.nodes.back().finished_step = step_;
-    for (size_t n = before; n < program_.nodes.size(); ++n) program_.nodes[n].apart = is_apart(index());
+    for (size_t n = before; n < program_.nodes.size(); ++n) program_.nodes[n].unfused = is_unfused(index());
   }
 
   void lower(const Step& step, const Embed&) {
@@ -184,7 +187,7 @@ class Lowering {
   }
   void lower(const Step& step, const Rope&) {
     Op op = make_op(OpKind::kRope, step);
-    op.in.push_back(angles_slot_);
+    op.in.push_back(angles_buffer_);
     rows_node(std::move(op));
   }
   void lower(const Step& step, const Add&) { rows_node(make_op(OpKind::kAdd, step)); }
@@ -202,8 +205,11 @@ class Lowering {
   void lower(const Step& step, const Route& route) {
     const int experts = plan_.values[static_cast<size_t>(step.inputs[0])].width;
     if (route.k < 1 || route.k > experts) {
-      fail({ErrorCode::kFormat, "more experts are chosen than there are", step.name, fmt::format("1 to {}", experts),
-            std::to_string(route.k), ""});
+      fail({.code = ErrorCode::kFormat,
+            .what = "more experts are chosen than there are",
+            .where = step.name,
+            .expected = fmt::format("1 to {}", experts),
+            .got = std::to_string(route.k)});
     }
     rows_node(make_op(OpKind::kRoute, step));
   }
@@ -266,11 +272,11 @@ class Lowering {
   const Kernels& kernels_;
   const PackedWeights& packed_;
   const bool fuse_;
-  const std::vector<bool>& apart_;
+  const std::vector<bool>& unfused_steps_;
   Program program_;
-  std::vector<int> quantised_[4];  // by Input: the slot of each value
+  std::vector<int> quantised_[4];  // by Input: the buffer of each value
   std::vector<int> segments_;
-  int angles_slot_ = -1;
+  int angles_buffer_ = -1;
   int step_ = 0;
 };
 
@@ -285,7 +291,7 @@ Program compile(const ModelConfig& config, const Plan& plan, const Weights& weig
     fuse_shared_input(program);
     fuse_rows(program);
   }
-  place_slots(program, options.block, options.fuse);
+  place_buffers(program, options.block, options.fuse);
   return program;
 }
 

@@ -1,5 +1,5 @@
-// A Plan made ready for the CPU: its steps lowered to operations on rows of slots, grouped into nodes. All threads run
-// a node together and meet at its end.
+// A Plan made ready for the CPU: its steps lowered to operations on rows of buffers, grouped into nodes. All threads
+// run a node together and meet at its end.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@
 
 namespace doppler::cpu {
 
-// Storage of one value in one form (see Input), a row a token.
-struct Slot {
+// Storage of one value in one form (see Input), one row per token.
+struct Buffer {
   std::string name;
   size_t row_bytes = 0;
   bool logit_rows = false;    // has rows only for the positions whose logits are asked for
@@ -36,8 +36,8 @@ enum class OpKind : uint8_t {
   kRoute,
   kCombine,
   kQuantize,  // f32 row to 8 or 15 bits
-  kStoreKv,   // fresh keys and values into the cache, or aside while a ring is still read
-  kCommitKv,  // from aside into the ring
+  kStoreKv,   // fresh keys and values into the cache, or into staging while a ring is still read
+  kCommitKv,  // from staging into the ring
   kMerge,     // joins the parts of an attention that was split by keys
   kMatMul,
   kExpertMatMul,
@@ -47,13 +47,13 @@ enum class OpKind : uint8_t {
 struct Op {
   OpKind kind = OpKind::kAdd;
   int step = -1;        // of the plan
-  std::vector<int> in;  // slots
-  int out = -1;         // slot
+  std::vector<int> in;  // buffers
+  int out = -1;         // buffer
   bool logit_rows = false;
   std::vector<float> numbers;  // small weights as f32: a norm's (offset + w), sinks
   Linear matrix;               // matmuls and embed
   Input input = Input::kF32;   // kQuantize: to what
-  int segments = 1;            // kQuantize: parts of the row that are quantised apart
+  int segments = 1;            // kQuantize: parts of the row that are quantised separately
   int columns = 0;             // kQuantize: of a segment
   GluParams glu{};             // kGlu
   bool interleaved = false;    // kGlu
@@ -64,7 +64,7 @@ struct Op {
 struct MatMulPart {
   Linear a, b;  // b only with glu
   int in = -1;
-  int out = -1, out_quantised = -1;  // slots; either may be missing
+  int out = -1, out_quantised = -1;  // buffers; either may be missing
   Input quantised_as = Input::kInt8;
   bool glu = false;
   GluParams glu_params{};
@@ -72,7 +72,7 @@ struct MatMulPart {
 };
 
 // Products that one node may share out; few, since every thread looks at all of them.
-inline constexpr size_t kMostParts = 8;
+inline constexpr size_t kMaxParts = 8;
 
 enum class NodeKind : uint8_t { kRows, kMatMul, kExperts, kAttend };
 
@@ -82,14 +82,14 @@ struct Node {
   std::vector<Op> ops;            // kRows: run in order on each row; otherwise one
   std::vector<MatMulPart> parts;  // kMatMul
   int finished_step = -1;         // the plan's step whose output is whole after this node
-  bool apart = false;             // never fused with another
-  bool settles = false;           // its one quantize is done by the node before where groups can be quantised alone
+  bool unfused = false;           // never fused with another
+  bool quantizes_late = false;    // its one quantize is done by the node before where groups can be quantised alone
 };
 
 struct AngleTable {
   int rope, head_dim;
   RopeTable table;
-  size_t offset;  // floats into a row of the angles slot: cosines, then sines
+  size_t offset;  // floats into a row of the angles buffer: cosines, then sines
 };
 
 // Moved, never copied: matrices point to biases that lie in the nodes' operations.
@@ -98,11 +98,11 @@ struct Program {
   Program(Program&&) = default;
   Program& operator=(Program&&) = default;
 
-  std::vector<Slot> slots;
+  std::vector<Buffer> buffers;
   std::vector<Node> nodes;
   std::vector<AngleTable> angles;
   std::vector<std::pair<int, size_t>> angle_of_step;  // kRope ops: step → offset of its cosines
-  int output = -1;                                    // slot of the logits
+  int output = -1;                                    // buffer of the logits
   size_t arena_bytes = 0, local_bytes = 0;
 };
 
@@ -110,8 +110,8 @@ struct CompileOptions {
   const Kernels* kernels = nullptr;
   const PackedWeights* packed = nullptr;
   int block = 1;
-  bool fuse = true;              // false: a node a step, every value in the arena
-  std::vector<bool> apart = {};  // by step: these stay nodes of their own, whatever else is fused
+  bool fuse = true;                      // false: one node per step, every value in the arena
+  std::vector<bool> unfused_steps = {};  // by step: these stay nodes of their own, whatever else is fused
 };
 
 Program compile(const ModelConfig& config, const Plan& plan, const Weights& weights, const CompileOptions& options);
@@ -123,16 +123,16 @@ void fuse_quantize(Program& program);
 void fuse_shared_input(Program& program);
 void fuse_rows(Program& program);
 
-// Lifetimes from the nodes, then places: two slots alive at the same node never share a byte.
-void place_slots(Program& program, int block, bool local_allowed);
-// The pairs of slots that do; empty if all is well.
-std::vector<std::string> overlapping_slots(const Program& program, int block);
+// Lifetimes from the nodes, then places: two buffers alive at the same node never share a byte.
+void place_buffers(Program& program, int block, bool local_allowed);
+// The pairs of buffers that do; empty if all is well.
+std::vector<std::string> overlapping_buffers(const Program& program, int block);
 
-// One line a node: what it runs and which slots it touches.
+// One line per node: what it runs and which buffers it touches.
 std::string describe(const Program& program, const Plan& plan);
 
-// Slots a node reads and writes.
-std::vector<int> slots_read(const Node& node);
-std::vector<int> slots_written(const Node& node);
+// Buffers a node reads and writes.
+std::vector<int> buffers_read(const Node& node);
+std::vector<int> buffers_written(const Node& node);
 
 }  // namespace doppler::cpu

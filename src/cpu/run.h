@@ -16,14 +16,14 @@ namespace doppler::cpu {
 // Query rows (tokens · heads of a group) that one piece of attention holds, or one token's group where that is more.
 inline constexpr int kAttendRows = 64;
 // Rows of a matrix that a thread takes at once when tokens are few.
-inline constexpr int kMostChunkRows = 512;
+inline constexpr int kMaxChunkRows = 512;
 
 // One thread's own memory; sizes in scratch.cpp.
 struct Scratch {
   LinearScratch linear;
-  float* c[2];          // [kMostTiles][block][kTileRows] or [kMostFew][kMostChunkRows], two products of a glu
-  const void** inputs;  // [block · experts a token]
-  std::byte* local;     // slots of one row
+  float* c[2];          // [kMaxTiles][block][kTileRows] or [kMaxGemvTokens][kMaxChunkRows], two products of a glu
+  const void** inputs;  // [block · experts per token]
+  std::byte* local;     // buffers of one row
   float* queries;       // attention: [query rows][dim], scaled
   float* mixed;         // [query rows][dim]
   float* scores;
@@ -44,7 +44,7 @@ struct RunState {
   std::byte* arena = nullptr;
   float* partials = nullptr;  // a single query's attention, unit by unit
   int context = 0, threads = 1;
-  int many_of_packed = kMany;  // tokens from which tiles of packed weights pay
+  int min_gemm_tokens_packed = kMinGemmTokens;  // tokens from which tiles of packed weights pay
 
   std::span<const int32_t> tokens;  // of this block
   int position = 0;                 // of the block's first token
@@ -54,17 +54,17 @@ struct RunState {
   int rows(bool logit_rows) const { return logit_rows ? logit_count : static_cast<int>(tokens.size()); }
   int first_row(bool logit_rows) const { return static_cast<int>(tokens.size()) - rows(logit_rows); }
 
-  // Are the rows of a slot many? How a row of activations is held, and what multiplies with it, depends on that alone,
-  // even where a node needs only the last of them.
-  bool many(int slot, Input input) const {
-    const int from = same_for_any_number(input) ? kMany : many_of_packed;
-    return rows(program->slots[static_cast<size_t>(slot)].logit_rows) >= from;
+  // Are the rows of a buffer enough for a GEMM? How a row of activations is held, and what multiplies with it, depends
+  // on that alone, even where a node needs only the last of them.
+  bool uses_gemm(int buffer, Input input) const {
+    const int from = batch_invariant(input) ? kMinGemmTokens : min_gemm_tokens_packed;
+    return rows(program->buffers[static_cast<size_t>(buffer)].logit_rows) >= from;
   }
 
-  // Row `row` of a node with these rows, in a slot that may have more.
+  // Row `row` of a node with these rows, in a buffer that may have more.
   template <class T>
-  T* at(int slot, int row, bool node_logit_rows, const Scratch& scratch) const {
-    const Slot& s = program->slots[static_cast<size_t>(slot)];
+  T* at(int buffer, int row, bool node_logit_rows, const Scratch& scratch) const {
+    const Buffer& s = program->buffers[static_cast<size_t>(buffer)];
     if (s.local) return reinterpret_cast<T*>(scratch.local + s.offset);
     if (node_logit_rows && !s.logit_rows) row += first_row(true);
     std::byte* base = s.outside ? reinterpret_cast<std::byte*>(logits) : arena + s.offset;
@@ -74,11 +74,11 @@ struct RunState {
 
 using Counter = std::atomic<int>;
 
-// Hands out the pieces of a node. Each thread begins with a stretch of its own, so that it reads memory in order, and
+// Hands out the pieces of a node. Each thread begins with a own_range of its own, so that it reads memory in order, and
 // helps the others when it is done.
 class Work {
  public:
-  // One counter a thread, `pitch` counters apart, all zero before the node.
+  // One counter per thread, `pitch` counters apart, all zero before the node.
   Work(Counter* taken, size_t pitch, int thread, int threads)
       : taken_(taken), pitch_(pitch), thread_(thread), threads_(threads) {}
 
@@ -86,7 +86,7 @@ class Work {
   int next(int pieces) {
     for (; helped_ < threads_; ++helped_) {
       const int owner = (thread_ + helped_) % threads_;
-      const Range range = stretch(pieces, owner, threads_);
+      const Range range = own_range(pieces, owner, threads_);
       const long piece =
           range.begin + taken_[static_cast<size_t>(owner) * pitch_].fetch_add(1, std::memory_order_relaxed);
       if (piece < range.end) return static_cast<int>(piece);
@@ -95,10 +95,10 @@ class Work {
   }
 
   // The pieces that a thread begins with.
-  static Range stretch(int pieces, int thread, int threads) { return share(pieces, thread, threads); }
-  // Does the piece after this one belong to the same stretch of this thread?
-  bool goes_on(int pieces, int piece) const {
-    const Range own = stretch(pieces, thread_, threads_);
+  static Range own_range(int pieces, int thread, int threads) { return split_range(pieces, thread, threads); }
+  // Does the piece after this one belong to the same own_range of this thread?
+  bool continues(int pieces, int piece) const {
+    const Range own = own_range(pieces, thread_, threads_);
     return piece >= own.begin && piece + 1 < own.end;
   }
 
@@ -111,7 +111,7 @@ class Work {
 
 // Is there nothing to do, at this number of tokens?
 inline bool skipped(const RunState& state, const Node& node) {
-  return node.settles && by_groups(node.ops[0].input, state.many(node.ops[0].out, node.ops[0].input));
+  return node.quantizes_late && by_groups(node.ops[0].input, state.uses_gemm(node.ops[0].out, node.ops[0].input));
 }
 // `next`: what this thread reads first in the next node that reads much, or null.
 void run_node(const RunState& state, const Node& node, Work work, const Scratch& scratch, const std::byte* next);
@@ -129,7 +129,7 @@ void merge_row(const RunState& state, const Op& op, int row, const Scratch& scra
 // Memory for one thread, and the places in it.
 size_t scratch_bytes(const Program& program, const Plan& plan, int block);
 Scratch make_scratch(const Program& program, const Plan& plan, int block, std::byte* memory);
-size_t most_units(const Attention& a, int context);  // of keys that a token can see
+size_t max_units(const Attention& a, int context);  // of keys that a token can see
 size_t partial_floats(const Plan& plan, int context);
 
 }  // namespace doppler::cpu

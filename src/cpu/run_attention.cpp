@@ -15,11 +15,11 @@ class Units {
   Units(const RunState& state, const Attention& a) : cache_(*state.cache), layer_(a.layer) {
     const int n = static_cast<int>(state.tokens.size());
     newest_ = state.position + n - 1;
-    if (cache_.uses_aside(layer_, n)) {
-      base_ = cache_.aside_base(layer_, state.position);
+    if (cache_.uses_staging(layer_, n)) {
+      base_ = cache_.staging_base(layer_, state.position);
       in_cache_until_ = cache_.kind(layer_) == KvKind::kRing ? state.position - 1 : -1;
     } else {
-      base_ = newest_ + 1;  // nothing lies aside
+      base_ = newest_ + 1;  // nothing is staged
       in_cache_until_ = newest_;
     }
   }
@@ -30,12 +30,12 @@ class Units {
   int tiles(int head, int u, int oldest_seen, KeyTile* out) const {
     const int low = u * kUnitKeys, high = low + kUnitKeys - 1;
     const Place at = place(u);
-    const int keys = std::min({kUnitKeys, at.store.capacity - at.slot, newest_ - low + 1});
+    const int keys = std::min({kUnitKeys, at.store.capacity - at.cell, newest_ - low + 1});
     int count = 0;
     for (int t = std::max(0, oldest_seen - low) / kKeyTile; t * kKeyTile < keys; ++t) {
-      const int tile = at.slot / kKeyTile + t;
-      out[count++] = at.aside ? at.store.tile(head, tile, base_, newest_ - base_, low, high)
-                              : at.store.tile(head, tile, 0, in_cache_until_, low, high);
+      const int tile = at.cell / kKeyTile + t;
+      out[count++] = at.staging ? at.store.tile(head, tile, base_, newest_ - base_, low, high)
+                                : at.store.tile(head, tile, 0, in_cache_until_, low, high);
     }
     return count;
   }
@@ -43,18 +43,18 @@ class Units {
   // Where the keys of unit `u` begin.
   const int16_t* keys(int head, int u) const {
     const Place at = place(u);
-    return at.store.keys + static_cast<ptrdiff_t>(head * at.store.capacity + at.slot) * at.store.dim;
+    return at.store.keys + static_cast<ptrdiff_t>(head * at.store.capacity + at.cell) * at.store.dim;
   }
 
  private:
   struct Place {
     const KvStore& store;
-    int slot;  // of the unit's first key
-    bool aside;
+    int cell;  // of the unit's first key
+    bool staging;
   };
   Place place(int u) const {
     const int low = u * kUnitKeys;
-    if (low >= base_) return {cache_.aside(layer_), low - base_, true};
+    if (low >= base_) return {cache_.staging(layer_), low - base_, true};
     const KvStore& store = cache_.layer(layer_);
     return {store, low % store.capacity, false};
   }
@@ -62,7 +62,7 @@ class Units {
   const KvCache& cache_;
   const int layer_;
   int newest_;          // position of the block's last key
-  int base_;            // units from this position on lie aside
+  int base_;            // units from this position on are staged
   int in_cache_until_;  // newest position in the cache itself
 };
 
@@ -73,7 +73,7 @@ int first_seen(const Attention& a, int position) { return a.window > 0 ? std::ma
 
 // Parts of a single query's attention: [head][unit][dim], highest, total.
 float* part_of(const RunState& state, const Attention& a, int head, int unit) {
-  return state.partials + (static_cast<size_t>(head) * most_units(a, state.context) + static_cast<size_t>(unit)) *
+  return state.partials + (static_cast<size_t>(head) * max_units(a, state.context) + static_cast<size_t>(unit)) *
                               static_cast<size_t>(a.head_dim + 2);
 }
 
@@ -172,13 +172,13 @@ const std::byte* first_keys(const RunState& state, const Node& node, int thread)
   if (state.rows(node.logit_rows) != 1) return nullptr;
   const Attention& a = attention_of(state, node.ops[0]);
   const Span seen = seen_units(state, a);
-  const Range own = Work::stretch(seen.count * a.kv_heads, thread, state.threads);
+  const Range own = Work::own_range(seen.count * a.kv_heads, thread, state.threads);
   if (own.begin == own.end) return nullptr;
   return reinterpret_cast<const std::byte*>(
       keys_of_piece(Units(state, a), seen, a.kv_heads, static_cast<int>(own.begin)));
 }
 
-size_t most_units(const Attention& a, int context) {
+size_t max_units(const Attention& a, int context) {
   const int keys = a.window > 0 ? std::min(a.window, context) : context;
   return static_cast<size_t>(keys / kUnitKeys + 2);
 }
@@ -192,15 +192,15 @@ void run_attend(const RunState& state, const Node& node, Work work, const Scratc
     const int pieces = units.count * heads;
     for (int piece; (piece = work.next(pieces)) >= 0;) {
       const int head = piece % heads, unit = piece / heads;
-      const int16_t* after = work.goes_on(pieces, piece) ? keys_of_piece(attender.units(), units, heads, piece + 1)
-                                                         : reinterpret_cast<const int16_t*>(next);
+      const int16_t* after = work.continues(pieces, piece) ? keys_of_piece(attender.units(), units, heads, piece + 1)
+                                                           : reinterpret_cast<const int16_t*>(next);
       attender.run(head, 0, 1, false, units.first + unit, after);
       attender.write_parts(head, unit);
     }
     return;
   }
-  // Few rows a piece where there is little to share out. Later rows see more keys: pieces alternate between both ends,
-  // so that every thread's stretch weighs about the same.
+  // Few rows per piece where there is little to share out. Later rows see more keys: pieces alternate between both
+  // ends, so that every thread's own_range weighs about the same.
   const int most = std::max(1, kAttendRows / (a.heads / a.kv_heads));
   const int tile = std::clamp(rows * heads / (4 * state.threads), 1, most);
   const int pieces = (rows + tile - 1) / tile;

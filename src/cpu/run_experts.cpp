@@ -49,15 +49,15 @@ void run_experts(const RunState& state, const Node& node, Work work, const Scrat
     const int32_t* entries = scratch.expert_tokens + start[e];
     const int count = start[e + 1] - start[e];
     const int first = piece * kTileRows, n = std::min(kTileRows, matrix.rows - first);
-    // Where few and many tokens are other numbers, the rows are held for the block's; otherwise the expert's own count.
+    // Where GEMV and GEMM read other numbers, the rows are held for the block's; otherwise the expert's own count.
     const Input form = matrix.input();
-    const bool few = same_for_any_number(form) ? count < kMany : !state.many(op.in[0], form);
-    if (few) {
-      for (int i = 0; i < count; i += kMostFew) {
-        const int some = std::min(kMostFew, count - i);
-        const void* x[kMostFew];
+    const bool gemv = batch_invariant(form) ? count < kMinGemmTokens : !state.uses_gemm(op.in[0], form);
+    if (gemv) {
+      for (int i = 0; i < count; i += kMaxGemvTokens) {
+        const int some = std::min(kMaxGemvTokens, count - i);
+        const void* x[kMaxGemvTokens];
         for (int t = 0; t < some; ++t) x[t] = input(entries[i + t]);
-        multiply_rows(kernels, matrix, first, n, x, some, scratch.c[0], kTileRows, scratch.linear);
+        gemv_rows(kernels, matrix, first, n, x, some, scratch.c[0], kTileRows, scratch.linear);
         for (int t = 0; t < some; ++t) std::copy_n(scratch.c[0] + t * kTileRows, n, output(entries[i + t], first));
       }
       continue;
@@ -66,7 +66,7 @@ void run_experts(const RunState& state, const Node& node, Work work, const Scrat
     for (int from = 0; from < count; from += static_cast<int>(state.tokens.size())) {
       const int some = std::min(count - from, static_cast<int>(state.tokens.size()));
       for (int i = 0; i < some; ++i) scratch.inputs[i] = input(entries[from + i]);
-      multiply_tiles(kernels, matrix, first, n, scratch.inputs, some, scratch.c[0], scratch.linear);
+      gemm_tiles(kernels, matrix, first, n, scratch.inputs, some, scratch.c[0], scratch.linear);
       for (int i = 0; i < some; ++i) std::copy_n(scratch.c[0] + i * kTileRows, n, output(entries[from + i], first));
     }
   }

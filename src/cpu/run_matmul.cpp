@@ -1,5 +1,5 @@
-// Matrix products. Few tokens: rows of the matrix are read once and multiplied with all of them. Many: 32 rows at a
-// time are unpacked to a tile that stays in cache while all tokens pass.
+// Matrix products. GEMV, for few tokens: rows of the matrix are read once and multiplied with all of them. GEMM, for
+// many: 32 rows at a time are unpacked to a tile that stays in cache while all tokens pass.
 #include <algorithm>
 
 #include "cpu/run.h"
@@ -14,12 +14,12 @@ constexpr size_t kChunkBytes = 64 << 10, kPairChunkBytes = 192 << 10;
 // Rows a thread takes at once when tokens are few: whole groups of 32 where the rows are quantised as they come, and
 // what the kernel takes together.
 int chunk_rows(const MatMulPart& part) {
-  const int strips = part.a.packed ? part.a.format->packing->together : 1;
+  const int strips = part.a.packed ? part.a.format->packing->gemv_strips : 1;
   const int grain = std::max(part.out_quantised >= 0 ? kGroup : kStripRows, strips * kStripRows);
   const size_t row_bytes = part.a.stride / (part.a.packed ? kStripRows : 1);
   const size_t bytes = part.glu ? kPairChunkBytes : kChunkBytes;
   const int rows = static_cast<int>(bytes / std::max<size_t>(row_bytes, 1)) / grain * grain;
-  return std::clamp(rows, grain, kMostChunkRows);
+  return std::clamp(rows, grain, kMaxChunkRows);
 }
 
 // Where a row's weights lie, of a matrix that is fetched ahead; null for others.
@@ -32,21 +32,21 @@ class MatMulRunner {
   MatMulRunner(const RunState& state, const Node& node, const Scratch& scratch)
       : s_(state), node_(node), scratch_(scratch), k_(*state.kernels), tokens_(state.rows(node.logit_rows)) {}
 
-  void few(const MatMulPart& part, int first, int count, const std::byte* next) {
+  void gemv(const MatMulPart& part, int first, int count, const std::byte* next) {
     const bool direct = tokens_ == 1 && !part.glu && part.softcap == 0 && part.out_quantised < 0;
     if (direct) {
       const void* x = s_.at<std::byte>(part.in, 0, node_.logit_rows, scratch_);
       float* to = s_.at<float>(part.out, 0, node_.logit_rows, scratch_) + first;
-      return multiply_rows(k_, part.a, first, count, &x, 1, to, 0, scratch_.linear, next);
+      return gemv_rows(k_, part.a, first, count, &x, 1, to, 0, scratch_.linear, next);
     }
-    const size_t pitch = kMostChunkRows;
-    for (int t0 = 0; t0 < tokens_; t0 += kMostFew) {
-      const int some = std::min(kMostFew, tokens_ - t0);
-      const void* x[kMostFew];
+    const size_t pitch = kMaxChunkRows;
+    for (int t0 = 0; t0 < tokens_; t0 += kMaxGemvTokens) {
+      const int some = std::min(kMaxGemvTokens, tokens_ - t0);
+      const void* x[kMaxGemvTokens];
       for (int t = 0; t < some; ++t) x[t] = s_.at<std::byte>(part.in, t0 + t, node_.logit_rows, scratch_);
       const std::byte* after_a = part.glu ? weights_at(part.b, first) : next;
-      multiply_rows(k_, part.a, first, count, x, some, scratch_.c[0], pitch, scratch_.linear, after_a);
-      if (part.glu) multiply_rows(k_, part.b, first, count, x, some, scratch_.c[1], pitch, scratch_.linear, next);
+      gemv_rows(k_, part.a, first, count, x, some, scratch_.c[0], pitch, scratch_.linear, after_a);
+      if (part.glu) gemv_rows(k_, part.b, first, count, x, some, scratch_.c[1], pitch, scratch_.linear, next);
       for (int t = 0; t < some; ++t) {
         const size_t at = static_cast<size_t>(t) * pitch;
         finish(part, t0 + t, first, count, scratch_.c[0] + at, scratch_.c[1] + at);
@@ -54,10 +54,10 @@ class MatMulRunner {
     }
   }
 
-  void many(const MatMulPart& part, int first, int count) {
+  void gemm(const MatMulPart& part, int first, int count) {
     for (int t = 0; t < tokens_; ++t) scratch_.inputs[t] = s_.at<std::byte>(part.in, t, node_.logit_rows, scratch_);
-    multiply_tiles(k_, part.a, first, count, scratch_.inputs, tokens_, scratch_.c[0], scratch_.linear);
-    if (part.glu) multiply_tiles(k_, part.b, first, count, scratch_.inputs, tokens_, scratch_.c[1], scratch_.linear);
+    gemm_tiles(k_, part.a, first, count, scratch_.inputs, tokens_, scratch_.c[0], scratch_.linear);
+    if (part.glu) gemm_tiles(k_, part.b, first, count, scratch_.inputs, tokens_, scratch_.c[1], scratch_.linear);
     for (int r = 0; r < count; r += kTileRows) {
       for (int t = 0; t < tokens_; ++t) {
         const ptrdiff_t at = static_cast<ptrdiff_t>(r) * tokens_ + t * kTileRows;
@@ -69,14 +69,14 @@ class MatMulRunner {
  private:
   // What follows the product, on rows first … first+count-1 of token t; a may be overwritten.
   void finish(const MatMulPart& part, int t, int first, int count, float* a, const float* b) {
-    const bool many = part.out_quantised >= 0 && s_.many(part.out_quantised, part.quantised_as);
-    const bool settled_later = !by_groups(part.quantised_as, many);  // what is quantised stays floats until then
-    const int floats = part.out >= 0 ? part.out : settled_later ? part.out_quantised : -1;
+    const bool gemm = part.out_quantised >= 0 && s_.uses_gemm(part.out_quantised, part.quantised_as);
+    const bool quantised_later = !by_groups(part.quantised_as, gemm);  // what is quantised stays floats until then
+    const int floats = part.out >= 0 ? part.out : quantised_later ? part.out_quantised : -1;
     float* to = floats >= 0 ? s_.at<float>(floats, t, node_.logit_rows, scratch_) + first : a;
     if (part.glu) k_.glu(part.glu_params, a, b, to, count);
     if (part.softcap > 0) k_.softcap(part.glu ? to : a, to, count, part.softcap);
     if (!part.glu && part.softcap <= 0 && to != a) std::copy(a, a + count, to);
-    if (part.out_quantised < 0 || settled_later) return;
+    if (part.out_quantised < 0 || quantised_later) return;
     void* blocks = s_.at<std::byte>(part.out_quantised, t, node_.logit_rows, scratch_);
     const int end = first + count;
     for (int r = first; r < end; r += kGroup) {
@@ -102,17 +102,17 @@ struct Pieces {
   int rows = 0, count = 0, each = 0;  // each: rows of a piece; 0 where tiles are shared out evenly
 
   Pieces() = default;
-  Pieces(const MatMulPart& part, bool many, int threads) : rows(part.a.rows) {
-    if (many) {
+  Pieces(const MatMulPart& part, bool gemm, int threads) : rows(part.a.rows) {
+    if (gemm) {
       const int tiles = (rows + kTileRows - 1) / kTileRows;
-      count = std::min(tiles, (tiles + kMostTiles * threads - 1) / (kMostTiles * threads) * threads);
+      count = std::min(tiles, (tiles + kMaxTiles * threads - 1) / (kMaxTiles * threads) * threads);
     } else {
       each = chunk_rows(part);
       count = (rows + each - 1) / each;
     }
   }
   Range at(int piece) const {
-    if (each == 0) return share(rows, piece, count, kTileRows);
+    if (each == 0) return split_range(rows, piece, count, kTileRows);
     return {static_cast<long>(piece) * each, std::min<long>(rows, static_cast<long>(piece + 1) * each)};
   }
 };
@@ -120,12 +120,12 @@ struct Pieces {
 // The pieces of all of a node's products.
 struct NodePieces {
   const Node& node;
-  Pieces of_part[kMostParts];
+  Pieces of_part[kMaxParts];
   int count = 0;
 
-  NodePieces(const Node& n, bool many, int threads) : node(n) {
+  NodePieces(const Node& n, bool gemm, int threads) : node(n) {
     for (size_t p = 0; p < node.parts.size(); ++p) {
-      of_part[p] = Pieces(node.parts[p], many, threads);
+      of_part[p] = Pieces(node.parts[p], gemm, threads);
       count += of_part[p].count;
     }
   }
@@ -150,20 +150,20 @@ struct NodePieces {
 const std::byte* first_weights(const Node& node, int thread, int threads) {
   if (node.kind != NodeKind::kMatMul) return nullptr;
   const NodePieces pieces(node, false, threads);
-  const Range own = Work::stretch(pieces.count, thread, threads);
+  const Range own = Work::own_range(pieces.count, thread, threads);
   return own.begin < own.end ? pieces.weights(static_cast<int>(own.begin)) : nullptr;
 }
 
 void run_matmul(const RunState& state, const Node& node, Work work, const Scratch& scratch, const std::byte* next) {
-  const bool many = state.many(node.parts[0].in, node.parts[0].a.input());
-  const NodePieces pieces(node, many, state.threads);
+  const bool gemm = state.uses_gemm(node.parts[0].in, node.parts[0].a.input());
+  const NodePieces pieces(node, gemm, state.threads);
   MatMulRunner runner(state, node, scratch);
   for (int piece; (piece = work.next(pieces.count)) >= 0;) {
     const auto [part, first, count] = pieces.at(piece);
-    if (many) {
-      runner.many(part, first, count);
+    if (gemm) {
+      runner.gemm(part, first, count);
     } else {
-      runner.few(part, first, count, work.goes_on(pieces.count, piece) ? pieces.weights(piece + 1) : next);
+      runner.gemv(part, first, count, work.continues(pieces.count, piece) ? pieces.weights(piece + 1) : next);
     }
   }
 }

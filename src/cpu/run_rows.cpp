@@ -49,8 +49,8 @@ class RowRunner {
     return s_.at<float>(op.in[i], row, node_.logit_rows, scratch_);
   }
   float* out(const Op& op, int row) const { return s_.at<float>(op.out, row, node_.logit_rows, scratch_); }
-  int width(int slot) const {
-    return static_cast<int>(s_.program->slots[static_cast<size_t>(slot)].row_bytes / sizeof(float));
+  int width(int buffer) const {
+    return static_cast<int>(s_.program->buffers[static_cast<size_t>(buffer)].row_bytes / sizeof(float));
   }
 
   void angles(const Op& op, int row, int token) {
@@ -92,35 +92,35 @@ class RowRunner {
     const int n = op.columns;
     std::byte* to = s_.at<std::byte>(op.out, row, node_.logit_rows, scratch_);
     for (int i = 0; i < op.segments; ++i) {
-      quantize_input(k_, op.input, s_.many(op.out, op.input), in(op, 0, row) + i * n, n,
+      quantize_input(k_, op.input, s_.uses_gemm(op.out, op.input), in(op, 0, row) + i * n, n,
                      to + static_cast<size_t>(i) * input_row_bytes(op.input, n));
     }
   }
 
-  // A ring's oldest keys are still needed by the first tokens of a block, so a block's keys wait aside until all of it
-  // has been attended to. A single token overwrites only the position that has just left its window.
+  // A ring's oldest keys are still needed by the first tokens of a block, so a block's keys are staged until all of
+  // it has been attended to. A single token overwrites only the position that has just left its window.
   void store_kv(const Op& op, int row, int token) {
     const int layer = std::get<Attention>(step(op).op).layer, count = static_cast<int>(s_.tokens.size());
     const KvStore& cache = s_.cache->layer(layer);
     const int position = s_.position + token;
-    if (!s_.cache->uses_aside(layer, count)) {
+    if (!s_.cache->uses_staging(layer, count)) {
       return cache.store(k_, position % cache.capacity, in(op, 0, row), in(op, 1, row), scratch_.rounded);
     }
-    const KvStore& aside = s_.cache->aside(layer);
-    const int base = s_.cache->aside_base(layer, s_.position);
-    for (int p = s_.cache->aside_first(layer, s_.position) + token; p < s_.position; p += count) {
-      aside.copy_slot(p - base, cache, p % cache.capacity);  // each row brings its share of the older keys
+    const KvStore& staging = s_.cache->staging(layer);
+    const int base = s_.cache->staging_base(layer, s_.position);
+    for (int p = s_.cache->staging_first(layer, s_.position) + token; p < s_.position; p += count) {
+      staging.copy_cell(p - base, cache, p % cache.capacity);  // each row brings its share of the older keys
     }
-    aside.store(k_, position - base, in(op, 0, row), in(op, 1, row), scratch_.rounded);
+    staging.store(k_, position - base, in(op, 0, row), in(op, 1, row), scratch_.rounded);
   }
 
   void commit_kv(const Op& op, int token) {
     const int layer = std::get<Attention>(step(op).op).layer, count = static_cast<int>(s_.tokens.size());
     const KvStore& cache = s_.cache->layer(layer);
-    if (!s_.cache->uses_aside(layer, count) || token + cache.capacity < count) return;
+    if (!s_.cache->uses_staging(layer, count) || token + cache.capacity < count) return;
     const int position = s_.position + token;
-    cache.copy_slot(position % cache.capacity, s_.cache->aside(layer),
-                    position - s_.cache->aside_base(layer, s_.position));
+    cache.copy_cell(position % cache.capacity, s_.cache->staging(layer),
+                    position - s_.cache->staging_base(layer, s_.position));
   }
 
   // The k highest scores, the lower number first where they are equal, and the softmax over them.

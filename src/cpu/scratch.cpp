@@ -58,7 +58,7 @@ Scratch lay_out(const Program& program, const Plan& plan, int block, Pieces& pie
   scratch.linear.tile = pieces.take<std::byte>(kTileBytes);
   scratch.linear.decoded = pieces.take<float>(s.decoded);
   for (float*& c : scratch.c)
-    c = pieces.take<float>(std::max(tokens * kTileRows * kMostTiles, size_t{kMostFew} * kMostChunkRows));
+    c = pieces.take<float>(std::max(tokens * kTileRows * kMaxTiles, size_t{kMaxGemvTokens} * kMaxChunkRows));
   scratch.inputs = pieces.take<const void*>(tokens * s.per_token);
   scratch.local = pieces.take<std::byte>(program.local_bytes);
   scratch.queries = pieces.take<float>(rows * s.dim);
@@ -93,7 +93,7 @@ size_t partial_floats(const Plan& plan, int context) {
     const auto* op = std::get_if<Attention>(&step.op);
     if (!op) continue;
     most = std::max(most,
-                    static_cast<size_t>(op->heads) * most_units(*op, context) * static_cast<size_t>(op->head_dim + 2));
+                    static_cast<size_t>(op->heads) * max_units(*op, context) * static_cast<size_t>(op->head_dim + 2));
   }
   return most;
 }

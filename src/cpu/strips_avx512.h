@@ -6,10 +6,12 @@
 // the high ones. Of Q6_K, 16 columns: vector v of three has columns 4v … 4v+3 in the lower six bits and two bits of
 // columns 12 … 15 above them, those at 2v.
 // Q4_K, a block of G ≤ 8 groups: d and dmin as f16 [16 rows] each, then
-//   a byte [G][16 rows]: the low nibbles of scale and minimum; to 64 bytes
-//   half a byte [G][16 rows]: their upper two bits each. Of each four groups 32 bytes, groups 2 and 3 in the high
-//   nibbles the groups' quants
-// Q6_K, two blocks: d [2][16 rows] as f16, then of each block an int8 scale [2G][16 rows], to 64 bytes, and the quants.
+//   a byte [G][16 rows]: the low nibbles of scale and minimum, padded to 64 bytes;
+//   half a byte [G][16 rows]: the upper two bits of each, 32 bytes for four groups with groups 2 and 3 in the high
+//   nibbles, padded to 64 bytes;
+//   the quants of the groups.
+// Q6_K, two blocks: d [2][16 rows] as f16, then for each block an int8 scale [2G][16 rows], padded to 64 bytes, and the
+// quants.
 #pragma once
 
 #include <immintrin.h>

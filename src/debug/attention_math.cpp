@@ -71,7 +71,7 @@ std::vector<float> attention_pattern(const AttentionRows& rows, const AttentionG
   return out;
 }
 
-std::vector<float> turn(std::span<const float> x, int width, int head_dim, const RopeTable& table, double shift) {
+std::vector<float> apply_rope(std::span<const float> x, int width, int head_dim, const RopeTable& table, double shift) {
   std::vector<float> out(x.begin(), x.end());
   const size_t half = table.inv_freq.size();
   for (size_t row = 0; row * static_cast<size_t>(width) < x.size(); ++row) {

@@ -27,6 +27,6 @@ std::vector<float> attend(const AttentionRows& rows, const AttentionGuess& guess
 std::vector<float> attention_pattern(const AttentionRows& rows, const AttentionGuess& guess, int head);
 
 // Turns each head by its row's position (+ shift), as the model does.
-std::vector<float> turn(std::span<const float> x, int width, int head_dim, const RopeTable& table, double shift);
+std::vector<float> apply_rope(std::span<const float> x, int width, int head_dim, const RopeTable& table, double shift);
 
 }  // namespace doppler

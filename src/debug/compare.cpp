@@ -21,7 +21,7 @@ constexpr std::string_view kLayerOrder[] = {
     "experts_gate_up", "gate_proj",     "up_proj",      "glu",       "experts_down",
     "ffn_out",         "post_ffn_norm", "out"};
 constexpr std::string_view kEnds[] = {"final_norm", "raw_logits", "logits"};
-constexpr int kMostLayers = 1 << 20;
+constexpr int kMaxLayers = 1 << 20;
 
 // Where a stage comes in the computation; -1 for a name nobody knows.
 int64_t rank_of(std::string_view name) {
@@ -30,7 +30,7 @@ int64_t rank_of(std::string_view name) {
     const auto found = std::find(std::begin(list), std::end(list), word);
     return found == std::end(list) ? -1 : found - std::begin(list);
   };
-  if (const int64_t end = in(name, kEnds); end >= 0) return int64_t{kMostLayers} * 100 + end;
+  if (const int64_t end = in(name, kEnds); end >= 0) return int64_t{kMaxLayers} * 100 + end;
   const size_t dot = name.find('.');
   if (name.substr(0, 5) != "layer" || dot == std::string_view::npos || dot == 5 || dot > 11) return -1;
   int layer = 0;
@@ -171,7 +171,7 @@ AlignedRows align(const Stage& got, const Stage& expected) {
   return a;
 }
 
-Stages in_our_words(const Stages& reference, const Plan& plan, std::vector<std::string>& unknown) {
+Stages with_our_names(const Stages& reference, const Plan& plan, std::vector<std::string>& unknown) {
   Stages ours = reference;
   for (Stage& stage : ours.all) {
     const std::string layer = layer_of(stage.name);
@@ -191,10 +191,10 @@ Stages in_our_words(const Stages& reference, const Plan& plan, std::vector<std::
 }
 
 Comparison compare_stages(const Stages& run, const Stages& original, const Plan& plan, const Weights& weights,
-                          const Bounds& bounds, bool go_on) {
+                          const Bounds& bounds, bool past_first) {
   Comparison result;
   result.bounds = bounds;
-  const Stages reference = in_our_words(original, plan, result.not_compared);
+  const Stages reference = with_our_names(original, plan, result.not_compared);
   int64_t last_good = -1;
   LeftOut left_out;
   for (const Stage& expected : reference.all) {
@@ -232,7 +232,7 @@ Comparison compare_stages(const Stages& run, const Stages& original, const Plan&
         }
       }
     }
-    if (!go_on) break;
+    if (!past_first) break;
   }
   return result;
 }

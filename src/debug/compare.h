@@ -42,9 +42,9 @@ struct Comparison {
 };
 
 // `plan` and `weights` are the run's. Stages the run did not tap are passed over; a stage of the reference for which
-// the run has no step at all is a fault. `go_on`: do not stop at the first.
+// the run has no step at all is a fault. `past_first`: do not stop at the first.
 Comparison compare_stages(const Stages& run, const Stages& reference, const Plan& plan, const Weights& weights,
-                          const Bounds& bounds, bool go_on = false);
+                          const Bounds& bounds, bool past_first = false);
 
 // The rows of both for the positions that both have.
 struct AlignedRows {
@@ -55,6 +55,6 @@ AlignedRows align(const Stage& got, const Stage& expected);
 
 // The reference's stages under this engine's names, in the order of computation. Where a layer has one norm less, the
 // norm before its feed-forward goes by the name post_attn_norm elsewhere. Names nobody knows go to `unknown`.
-Stages in_our_words(const Stages& reference, const Plan& plan, std::vector<std::string>& unknown);
+Stages with_our_names(const Stages& reference, const Plan& plan, std::vector<std::string>& unknown);
 
 }  // namespace doppler

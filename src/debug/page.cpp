@@ -107,9 +107,9 @@ std::string attention_map(const PageContents& page) {
 std::string probabilities(const PageContents& page) {
   std::string text = "<div class=\"text\" id=\"probabilities\">";
   if (!page.tokens.empty()) text += fmt::format("<span>{}</span>", escape_markup(page.tokens[0]));
-  double surprise = 0;
+  double nll = 0;
   for (const TokenProbability& t : page.probabilities) {
-    surprise -= std::log(std::max(t.probability, 1e-30));
+    nll -= std::log(std::max(t.probability, 1e-30));
     text += fmt::format("<span style=\"background:{}{}\" title=\"{:.3g} %\">{}</span>", heat(t.probability * 0.8),
                         t.probability > 0.6 ? ";color:#fff" : "", 100 * t.probability, escape_markup(t.text));
   }
@@ -123,7 +123,7 @@ std::string probabilities(const PageContents& page) {
   options.height = 220;
   text += line_chart({series}, options);
   return text + fmt::format("<p class=\"quiet\">Perplexity of this text: {:.4g}</p>\n",
-                            std::exp(surprise / static_cast<double>(page.probabilities.size())));
+                            std::exp(nll / static_cast<double>(page.probabilities.size())));
 }
 
 }  // namespace

@@ -10,8 +10,11 @@ namespace doppler {
 namespace {
 
 [[noreturn]] void bad_probe(const std::string& text, const std::string& why) {
-  fail({ErrorCode::kUsage, "a probe that cannot be read: " + why, "--probe",
-        "'stage=layer3.attn_norm,tokens=-1,dims=0,5'", text, ""});
+  fail({.code = ErrorCode::kUsage,
+        .what = "a probe that cannot be read: " + why,
+        .where = "--probe",
+        .expected = "'stage=layer3.attn_norm,tokens=-1,dims=0,5'",
+        .got = text});
 }
 
 int number(const std::string& word, const std::string& text) {
@@ -48,8 +51,11 @@ Probe parse_probe(const std::string& text, const Plan& plan) {
     }
   }
   if (!plan.find(probe.stage)) {
-    fail({ErrorCode::kUsage, "a probe names a step that the model does not have", "--probe", "", probe.stage,
-          "doppler inspect MODEL --plan lists them"});
+    fail({.code = ErrorCode::kUsage,
+          .what = "a probe names a step that the model does not have",
+          .where = "--probe",
+          .got = probe.stage,
+          .todo = "doppler inspect MODEL --plan lists them"});
   }
   return probe;
 }
@@ -57,22 +63,31 @@ Probe parse_probe(const std::string& text, const Plan& plan) {
 std::vector<ProbedValue> probe(const Probe& probe, const Stages& stages) {
   const Stage* stage = stages.find(probe.stage);
   if (!stage) {
-    fail({ErrorCode::kUsage, "the probed step was not tapped", "--probe", "", probe.stage,
-          "Name its layer in --layers"});
+    fail({.code = ErrorCode::kUsage,
+          .what = "the probed step was not tapped",
+          .where = "--probe",
+          .got = probe.stage,
+          .todo = "Name its layer in --layers"});
   }
   std::vector<ProbedValue> values;
   for (const int token : probe.tokens) {
     const int row = token < 0 ? stage->rows() + token : token - stage->position;
     if (row < 0 || row >= stage->rows()) {
-      fail({ErrorCode::kUsage, "the probed token is not there", probe.stage,
-            fmt::format("{} to {}", stage->position, stage->position + stage->rows() - 1), std::to_string(token), ""});
+      fail({.code = ErrorCode::kUsage,
+            .what = "the probed token is not there",
+            .where = probe.stage,
+            .expected = fmt::format("{} to {}", stage->position, stage->position + stage->rows() - 1),
+            .got = std::to_string(token)});
     }
     std::vector<int> dims = probe.dims;
     for (int d = 0; probe.dims.empty() && d < stage->width; ++d) dims.push_back(d);
     for (const int dim : dims) {
       if (dim < 0 || dim >= stage->width) {
-        fail({ErrorCode::kUsage, "the probed column is not there", probe.stage,
-              fmt::format("0 to {}", stage->width - 1), std::to_string(dim), ""});
+        fail({.code = ErrorCode::kUsage,
+              .what = "the probed column is not there",
+              .where = probe.stage,
+              .expected = fmt::format("0 to {}", stage->width - 1),
+              .got = std::to_string(dim)});
       }
       values.push_back({probe.stage, stage->position + row, dim, stage->row(row)[static_cast<size_t>(dim)]});
     }

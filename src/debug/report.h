@@ -5,13 +5,15 @@
 #include <optional>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "debug/compare.h"
+#include "model/executor.h"
 
 namespace doppler {
 
 using KernelOf = std::function<std::string(const Step& step)>;
 
-// One line a stage: min, max, mean, rms, largest absolute value over the whole row at each position asked for
+// One line per stage: min, max, mean, rms, largest absolute value over the whole row at each position asked for
 // (negative: from the end), layer by layer.
 std::string statistics_table(const Stages& stages, const Plan& plan, std::span<const int> positions);
 Json statistics_json(const Stages& stages, std::span<const int> positions);
@@ -30,5 +32,12 @@ struct NotFinite {
 // The first value that is not finite in what a tap sees of a step.
 std::optional<NotFinite> first_not_finite(const Step& step, std::span<const float> data, int tokens, int position);
 Json not_finite_json(const NotFinite& found);
+
+// Lines about steps as they run, for --trace embed, attn, ffn and logits. subject_of: what a step is part of.
+Trace subject_of(const Step& step);
+// The steps that the traces which are on ask for; empty if they ask for none.
+TapSteps traced_steps(const Plan& plan);
+// Prints a line with the statistics of each step's last row.
+Tap trace_tap();
 
 }  // namespace doppler

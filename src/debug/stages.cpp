@@ -32,8 +32,11 @@ TapSteps steps_of_layers(const Plan& plan, std::span<const int> layers) {
   for (const Step& step : plan.steps) count = std::max(count, step.layer + 1);
   for (const int layer : layers) {
     if (layer >= 0 && layer < count) continue;
-    fail({ErrorCode::kUsage, "there is no such layer", "--layers", fmt::format("0 to {}", count - 1),
-          std::to_string(layer), ""});
+    fail({.code = ErrorCode::kUsage,
+          .what = "there is no such layer",
+          .where = "--layers",
+          .expected = fmt::format("0 to {}", count - 1),
+          .got = std::to_string(layer)});
   }
   TapSteps steps;
   for (const Step& step : plan.steps) {
@@ -43,20 +46,25 @@ TapSteps steps_of_layers(const Plan& plan, std::span<const int> layers) {
 }
 
 Stages capture_run(Executor& executor, const Plan& plan, std::span<const int32_t> tokens, const TapSteps& steps,
-                   int generate, size_t most_bytes, const Tap& watch) {
+                   const CaptureOptions& options) {
+  const int generate = options.generate;
   size_t bytes = 0;
   for (const Step& step : plan.steps) {
     const auto width = static_cast<size_t>(plan.values[static_cast<size_t>(step.output)].width);
     if (taps(steps, step)) bytes += width * (tokens.size() + static_cast<size_t>(generate)) * sizeof(float);
   }
-  if (bytes > most_bytes) {
-    fail({ErrorCode::kMemory, "keeping every tapped step of this prompt takes too much memory", "debug",
-          fmt::format("at most {:.1f} GB", static_cast<double>(most_bytes) / 1e9),
-          fmt::format("{:.1f} GB", static_cast<double>(bytes) / 1e9), "Tap fewer --layers, or use a shorter prompt"});
+  if (bytes > options.max_bytes) {
+    fail({.code = ErrorCode::kMemory,
+          .what = "keeping every tapped step of this prompt takes too much memory",
+          .where = "debug",
+          .expected = fmt::format("at most {:.1f} GB", static_cast<double>(options.max_bytes) / 1e9),
+          .got = fmt::format("{:.1f} GB", static_cast<double>(bytes) / 1e9),
+          .todo = "Tap fewer --layers, or use a shorter prompt"});
   }
   Capture capture{std::string(executor.name())};
   executor.reset();
-  const auto both = [keep = capture.tap(), &watch](const Step& step, std::span<const float> data, int rows, int first) {
+  const auto both = [keep = capture.tap(), &watch = options.watch](const Step& step, std::span<const float> data,
+                                                                   int rows, int first) {
     if (watch) watch(step, data, rows, first);
     keep(step, data, rows, first);
   };
@@ -140,8 +148,11 @@ Stages read_stages(const std::filesystem::path& path) {
   const Json positions = parsed(file.metadata(), "positions", where);
   for (const auto& [name, tensor] : file.tensors()) {
     if (tensor.dtype != "F32" || tensor.shape.size() != 2 || tensor.shape[0] < 1 || tensor.shape[1] < 1) {
-      fail({ErrorCode::kFormat, "a stage must be f32 [rows, width]", where, "F32 of two dimensions",
-            fmt::format("{} {} of {} dimensions", name, tensor.dtype, tensor.shape.size()), ""});
+      fail({.code = ErrorCode::kFormat,
+            .what = "a stage must be f32 [rows, width]",
+            .where = where,
+            .expected = "F32 of two dimensions",
+            .got = fmt::format("{} {} of {} dimensions", name, tensor.dtype, tensor.shape.size())});
     }
     Stage stage{name, static_cast<int>(tensor.shape[1]), 0, std::vector<float>(tensor.bytes.size() / sizeof(float))};
     if (!tensor.bytes.empty()) std::memcpy(stage.data.data(), tensor.bytes.data(), tensor.bytes.size());
@@ -152,7 +163,8 @@ Stages read_stages(const std::filesystem::path& path) {
   if (!ids.is_array() || ids.empty()) ids = prompt_beside(path);
   if (ids.is_array()) {
     for (const Json& id : ids) {
-      if (!id.is_number_integer()) fail({ErrorCode::kFormat, "a prompt id is no whole number", where, "", "", ""});
+      if (!id.is_number_integer())
+        fail({.code = ErrorCode::kFormat, .what = "a prompt id is no whole number", .where = where});
       stages.prompt_ids.push_back(id.get<int32_t>());
     }
   }

@@ -50,13 +50,17 @@ TapSteps steps_of_layers(const Plan& plan, std::span<const int> layers);
 
 // Runs the tokens from an empty context with the tapped steps captured, and all logits; then goes on for `generate`
 // likeliest tokens, which a backend may choose several at a time, and captures those as well (they are appended to
-// prompt_ids). Fails before anything runs if what is captured would not fit in `most_bytes`. `watch` sees all of it as
-// soon as it is there: on a GPU after each submit.
+// prompt_ids). Fails before anything runs if what is captured would not fit in `max_bytes`.
+struct CaptureOptions {
+  int generate = 0;
+  size_t max_bytes = size_t{4} << 30;
+  Tap watch = {};  // sees all of it as soon as it is there: on a GPU after each submit
+};
 Stages capture_run(Executor& executor, const Plan& plan, std::span<const int32_t> tokens, const TapSteps& steps,
-                   int generate = 0, size_t most_bytes = size_t{4} << 30, const Tap& watch = {});
+                   const CaptureOptions& options = {});
 
-// One safetensors file: a tensor f32 [rows, width] a stage. Its metadata keeps the order of the steps, the first row's
-// position, the prompt and where it comes from.
+// One safetensors file: one tensor f32 [rows, width] per stage. Its metadata keeps the order of the steps, the first
+// row's position, the prompt and where it comes from.
 void write_stages(const std::filesystem::path& path, const Stages& stages);
 
 // Such a file, or one written by tools/dump_reference.py. Fails where a tensor is not f32 [rows, width].

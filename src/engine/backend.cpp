@@ -34,7 +34,11 @@ BackendChoice choose_backend(const std::string& asked, int device) {
     const size_t index = device < 0 ? 0 : static_cast<size_t>(device);
     return {"webgpu", index < adapters.size() ? adapters[index].name : ""};
   }
-  fail({ErrorCode::kUsage, "an unknown backend", "--backend", "auto, webgpu, cpu or ref", asked, ""});
+  fail({.code = ErrorCode::kUsage,
+        .what = "an unknown backend",
+        .where = "--backend",
+        .expected = "auto, webgpu, cpu or ref",
+        .got = asked});
 }
 
 std::unique_ptr<Executor> make_executor(const LoadedModel& model, const std::string& backend,

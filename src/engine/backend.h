@@ -19,4 +19,8 @@ BackendChoice choose_backend(const std::string& asked, int device);
 std::unique_ptr<Executor> make_executor(const LoadedModel& model, const std::string& backend,
                                         const ExecutorOptions& options);
 
+// Does this device compute what it should? A few tokens through the first two layers, against the CPU. Fails (kDevice)
+// with the name of the first step that is wrong. The executor's context is empty afterwards.
+void self_test(Executor& executor, const LoadedModel& model);
+
 }  // namespace doppler

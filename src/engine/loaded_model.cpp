@@ -31,7 +31,7 @@ Sampling recommended_sampling(const fs::path& folder) {
 
 }  // namespace
 
-LoadedModel LoadedModel::load(const fs::path& path) {
+LoadedModel LoadedModel::load_rdrr(const fs::path& path) {
   LoadedModel model;
   const auto owned = std::make_shared<const RdrrReader>(RdrrReader::open(path));
   const RdrrReader& reader = *owned;
@@ -42,8 +42,10 @@ LoadedModel LoadedModel::load(const fs::path& path) {
   model.plan = build_plan(model.config);
   for (const RdrrTensorEntry& entry : reader.entries()) {
     if (entry.slot.empty()) {
-      fail({ErrorCode::kUnsupported, "the artefact holds a tensor the engine has no place for", where, "", entry.name,
-            ""});
+      fail({.code = ErrorCode::kUnsupported,
+            .what = "the artefact holds a tensor the engine has no place for",
+            .where = where,
+            .got = entry.name});
     }
     model.weights.add(entry.slot, reader.tensor(entry));
   }
@@ -62,32 +64,22 @@ LoadedModel LoadedModel::load(const fs::path& path) {
   return model;
 }
 
-LoadedModel LoadedModel::assemble(ModelParts parts, const std::string& where) {
-  LoadedModel model;
-  model.config = std::move(parts.config);
-  model.plan = build_plan(model.config);
-  model.weights = std::move(parts.weights);
-  model.owner_ = std::move(parts.owner);
-  model.tokenizer = std::move(parts.tokenizer);
-  model.chat_template = std::move(parts.chat_template);
-  model.quantization = std::move(parts.quantization);
-  model.artefact_bytes = parts.bytes;
-  model.check_weights(where);
-  return model;
-}
-
 void LoadedModel::check_weights(const std::string& where) const {
-  const std::vector<std::string> faults = disagreements(plan, weights);
+  const std::vector<std::string> faults = weight_faults(plan, weights);
   if (faults.empty()) return;
-  fail({ErrorCode::kFormat, "config and tensors disagree", where, "",
-        faults[0] + (faults.size() > 1 ? fmt::format(" (and {} more)", faults.size() - 1) : ""),
-        "Run doppler verify for the whole list, then convert the model again"});
+  fail({.code = ErrorCode::kFormat,
+        .what = "config and tensors disagree",
+        .where = where,
+        .got = faults[0] + (faults.size() > 1 ? fmt::format(" (and {} more)", faults.size() - 1) : ""),
+        .todo = "Run doppler verify for the whole list, then convert the model again"});
 }
 
 const Tokenizer& LoadedModel::need_tokenizer() const {
   if (!tokenizer) {
-    fail({ErrorCode::kUsage, "this model has no tokenizer", config.id, "", "",
-          "Give token ids with --prompt-ids, or convert the model with its tokenizer.json"});
+    fail({.code = ErrorCode::kUsage,
+          .what = "this model has no tokenizer",
+          .where = config.id,
+          .todo = "Give token ids with --prompt-ids, or convert the model with its tokenizer.json"});
   }
   return *tokenizer;
 }

@@ -1,9 +1,12 @@
-// A model ready to run: what the artefact's folder holds, read and checked once. The weights stay mapped files.
+// A model ready to run: what an artefact's folder or a GGUF file holds, read and checked once. The weights stay mapped
+// files.
 #pragma once
 
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "engine/sampler.h"
 #include "format/rdrr.h"
@@ -13,23 +16,11 @@
 
 namespace doppler {
 
-// A model that somebody else read from a file of another kind, for LoadedModel::assemble().
-struct ModelParts {
-  ModelConfig config;
-  Weights weights;
-  std::shared_ptr<const void> owner;  // of the weights' bytes
-  std::optional<Tokenizer> tokenizer;
-  std::optional<ChatTemplate> chat_template;
-  std::string quantization;
-  uint64_t bytes = 0;
-};
-
 class LoadedModel {
  public:
-  // `path` is an RDRR folder. Fails with a sentence where config and tensors disagree.
+  // `path` is an RDRR folder or a GGUF file. Fails with a sentence where config and tensors disagree.
   static LoadedModel load(const std::filesystem::path& path);
-
-  static LoadedModel assemble(ModelParts parts, const std::string& where);
+  static LoadedModel load_rdrr(const std::filesystem::path& folder);  // all that the browser has
 
   ModelConfig config;
   Plan plan;
@@ -39,12 +30,14 @@ class LoadedModel {
   Sampling recommended;      // the sampling its makers recommend, for whoever wants it; greedy if they say nothing
   std::string quantization;  // as the manifest says
   uint64_t artefact_bytes = 0;
+  std::vector<std::string> notes;  // what had to be done to a GGUF's weights, for a person
 
   // The tokenizer, or a sentence that there is none.
   const Tokenizer& need_tokenizer() const;
 
  private:
   LoadedModel() = default;
+  static LoadedModel load_gguf(const std::filesystem::path& path);
   void check_weights(const std::string& where) const;
   std::shared_ptr<const void> owner_;  // of the bytes of `weights`
 };

@@ -36,7 +36,7 @@ uint64_t peak_resident_bytes() {
   return std::strtoull(field("/proc/self/status", "VmHWM").c_str(), nullptr, 10) * 1024;  // "123 kB"
 }
 
-bool forget_peak_resident() {
+bool reset_peak_resident() {
   std::ofstream file("/proc/self/clear_refs");
   file << "5" << std::flush;  // proc(5): resets VmHWM
   return file.good();

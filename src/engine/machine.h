@@ -10,7 +10,7 @@ namespace doppler {
 
 std::string cpu_name();
 uint64_t peak_resident_bytes();  // of this process so far; 0 where the system does not say
-bool forget_peak_resident();     // from now on, instead; false where the system does not let us
+bool reset_peak_resident();      // counts it from now on; false where the system does not let us
 
 std::string system_name();  // "Linux 6.1.0 x86_64"
 
@@ -21,10 +21,11 @@ struct GpuDescription {
 // The GPU that `device` means; none where there is no WebGPU.
 std::optional<GpuDescription> describe_gpu(int device);
 
-// Bytes a second that GPU moves in a large copy (reads and writes together), measured now.
+// Bytes per second that GPU moves in a large copy (reads and writes together), measured now.
 double device_bandwidth(int device);
 
-// Bytes a second `threads` threads (0: all cores) read from `bytes` bytes over and over, measured now (about a second).
+// Bytes per second `threads` threads (0: all cores) read from `bytes` bytes over and over, measured now (about a
+// second).
 double read_bandwidth(int threads, size_t bytes);
 
 }  // namespace doppler

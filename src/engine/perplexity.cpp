@@ -24,19 +24,40 @@ double log_total(std::span<const float> logits) {
 
 void check(const ScoreOptions& o, size_t tokens) {
   if (o.window < 1 || o.stride < 0 || o.stride > o.window) {
-    fail({ErrorCode::kUsage, "windows must overlap or touch", "perplexity", "0 < stride <= window",
-          fmt::format("window {}, stride {}", o.window, o.stride), ""});
+    fail({.code = ErrorCode::kUsage,
+          .what = "windows must overlap or touch",
+          .where = "perplexity",
+          .expected = "0 < stride <= window",
+          .got = fmt::format("window {}, stride {}", o.window, o.stride)});
   }
   if (tokens <= static_cast<size_t>(o.window)) {
-    fail({ErrorCode::kUsage, "the text is too short for one window", "perplexity",
-          "more than " + std::to_string(o.window) + " tokens", std::to_string(tokens), ""});
+    fail({.code = ErrorCode::kUsage,
+          .what = "the text is too short for one window",
+          .where = "perplexity",
+          .expected = "more than " + std::to_string(o.window) + " tokens",
+          .got = std::to_string(tokens)});
   }
 }
 
 }  // namespace
 
-double surprise(std::span<const float> logits, int32_t token) {
+double negative_log_likelihood(std::span<const float> logits, int32_t token) {
   return log_total(logits) - logits[static_cast<size_t>(token)];
+}
+
+std::vector<TokenScore> score_tokens(Executor& executor, std::span<const int32_t> tokens, size_t batch) {
+  std::vector<TokenScore> scores;
+  executor.reset();
+  for (size_t at = 0; at + 1 < tokens.size(); at += batch) {
+    const std::span<const int32_t> piece = tokens.subspan(at, std::min(batch, tokens.size() - 1 - at));
+    const std::span<const float> logits = executor.forward(piece, Logits::kAll);
+    const size_t vocab = logits.size() / piece.size();
+    for (size_t i = 0; i < piece.size(); ++i) {
+      const std::span<const float> row = logits.subspan(i * vocab, vocab);
+      scores.push_back({argmax(row), negative_log_likelihood(row, tokens[at + i + 1])});
+    }
+  }
+  return scores;
 }
 
 double kl_divergence(std::span<const float> p_logits, std::span<const float> q_logits) {
@@ -69,7 +90,7 @@ TextScore score_text(Executor& executor, Executor* against, std::span<const int3
       const size_t vocab = logits.size() / piece.size();
       for (size_t i = at < known ? known - at : 0; i < piece.size(); ++i) {
         const std::span<const float> row = logits.subspan(i * vocab, vocab);
-        sum += surprise(row, tokens[start + at + i + 1]);
+        sum += negative_log_likelihood(row, tokens[start + at + i + 1]);
         ++score.tokens;
         if (!against) continue;
         const std::span<const float> other = others.subspan(i * vocab, vocab);
@@ -88,7 +109,7 @@ TextScore score_text(Executor& executor, Executor* against, std::span<const int3
 }
 
 double perplexity(Executor& executor, std::span<const int32_t> tokens, int window) {
-  return score_text(executor, nullptr, tokens, {window, 0}).perplexity;
+  return score_text(executor, nullptr, tokens, {.window = window}).perplexity;
 }
 
 }  // namespace doppler

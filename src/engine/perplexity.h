@@ -1,9 +1,11 @@
-// How surprised a model is by a text: exp of the mean of −ln p(next token); and how far two models' opinions differ.
+// How well a model predicts a text: perplexity, exp of the mean negative log-likelihood of the next token; and how far
+// two models' predictions differ.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "model/executor.h"
 
@@ -33,7 +35,15 @@ TextScore score_text(Executor& executor, Executor* against, std::span<const int3
 double perplexity(Executor& executor, std::span<const int32_t> tokens, int window);
 
 // −ln of the probability that softmax(logits) gives to `token`.
-double surprise(std::span<const float> logits, int32_t token);
+double negative_log_likelihood(std::span<const float> logits, int32_t token);
+
+// What a model would have said instead of a given token, and the negative log-likelihood of the given one.
+struct TokenScore {
+  int32_t choice = 0;
+  double nll = 0;
+};
+// Of every token but the first, from an empty context. Logits of `batch` tokens are held at once.
+std::vector<TokenScore> score_tokens(Executor& executor, std::span<const int32_t> tokens, size_t batch);
 
 // Σ p ln(p / q) for the softmaxes p and q of two rows of logits.
 double kl_divergence(std::span<const float> p_logits, std::span<const float> q_logits);

@@ -15,9 +15,11 @@ namespace {
 
 void require_range(const char* name, double value, double low, double high) {
   if (value >= low && value <= high) return;
-  fail({ErrorCode::kUsage, "a sampling option is out of range", name,
-        std::isinf(high) ? fmt::format("{} or more", low) : fmt::format("{} to {}", low, high),
-        fmt::format("{}", value), ""});
+  fail({.code = ErrorCode::kUsage,
+        .what = "a sampling option is out of range",
+        .where = name,
+        .expected = std::isinf(high) ? fmt::format("{} or more", low) : fmt::format("{} to {}", low, high),
+        .got = fmt::format("{}", value)});
 }
 
 }  // namespace
@@ -35,7 +37,7 @@ Sampler::Sampler(const Sampling& sampling) : options_(sampling) { check(sampling
 
 namespace {
 
-// The largest of a block, NaN left aside; −∞ where there is nothing else. Lanes, so that it is done with vectors: on a
+// The largest of a block, NaN ignored; −∞ where there is nothing else. Lanes, so that it is done with vectors: on a
 // CPU the vocabulary is searched while every core but one waits.
 constexpr size_t kArgmaxBlock = 256;
 float largest(const float* x) {
@@ -48,7 +50,7 @@ float largest(const float* x) {
   return *std::max_element(most, most + kLanes);
 }
 
-// The first of the largest in [begin, end), NaN left aside.
+// The first of the largest in [begin, end), NaN ignored.
 size_t first_largest(std::span<const float> logits, size_t begin, size_t end) {
   size_t best = begin;
   for (size_t i = begin + 1; i < end; ++i) {

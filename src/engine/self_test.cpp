@@ -1,4 +1,4 @@
-#include "engine/self_test.h"
+#include "engine/backend.h"
 
 #include <fmt/format.h>
 
@@ -60,12 +60,14 @@ void self_test(Executor& executor, const LoadedModel& model) {
   if (comparison.first_bad.empty() && !comparison.stages.empty()) return;
   const Step* step = model.plan.find(comparison.first_bad);
   const std::string kernel = step ? executor.kernel_of(*step) : "";
-  fail({ErrorCode::kDevice, fmt::format("the {} backend computes wrongly on this machine", executor.name()),
-        comparison.first_bad + (kernel.empty() ? "" : ", " + kernel), "what the CPU computes",
-        comparison.stages.empty()
-            ? "nothing to compare"
-            : fmt::format("relative error {:.2g}; {}", comparison.stages.back().rel_error, comparison.cause),
-        "Use --backend cpu, or --no-self-test to go on all the same"});
+  fail({.code = ErrorCode::kDevice,
+        .what = fmt::format("the {} backend computes wrongly on this machine", executor.name()),
+        .where = comparison.first_bad + (kernel.empty() ? "" : ", " + kernel),
+        .expected = "what the CPU computes",
+        .got = comparison.stages.empty()
+                   ? "nothing to compare"
+                   : fmt::format("relative error {:.2g}; {}", comparison.stages.back().rel_error, comparison.cause),
+        .todo = "Use --backend cpu, or --no-self-test to go on all the same"});
 }
 
 }  // namespace doppler

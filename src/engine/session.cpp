@@ -39,11 +39,14 @@ Session::Session(std::unique_ptr<Executor> executor, const Tokenizer* tokenizer,
 std::span<const float> Session::prefill(std::span<const int32_t> prompt, const OnPiece& on_piece, Timing& timing) {
   // Longer than the context is refused before anything runs. One token of what is held must run again for its logits.
   if (prompt.size() > static_cast<size_t>(context_)) {
-    fail({ErrorCode::kUsage, "the prompt is longer than the context", "", fmt::format("at most {} tokens", context_),
-          fmt::format("{}", prompt.size()), "Use a larger --context or a shorter prompt"});
+    fail({.code = ErrorCode::kUsage,
+          .what = "the prompt is longer than the context",
+          .expected = fmt::format("at most {} tokens", context_),
+          .got = fmt::format("{}", prompt.size()),
+          .todo = "Use a larger --context or a shorter prompt"});
   }
   const bool extends = held_.size() < prompt.size() && std::equal(held_.begin(), held_.end(), prompt.begin());
-  if (!extends) forget();
+  if (!extends) invalidate();
   if (tracing(Trace::kKv)) {
     trace(Trace::kKv, fmt::format("{} of {} prompt tokens are in the context already; the cache has {} bytes",
                                   held_.size(), prompt.size(), executor_->context_bytes()));
@@ -72,7 +75,7 @@ int32_t Session::next(int32_t token, int wanted, const GenerateOptions& options,
     const auto start = Clock::now();
     const std::vector<int32_t> chosen =
         executor_->decode(token, std::min(wanted, pace.batch()), options.sampling, draw, wanted > pace.batch());
-    pace.took(static_cast<int>(chosen.size()), ms_since(start));
+    pace.update(static_cast<int>(chosen.size()), ms_since(start));
     ahead_.assign(chosen.begin(), chosen.end());
     if (tracing(Trace::kPerf) && !chosen.empty()) {
       trace(Trace::kPerf, fmt::format("{} tokens at once: {:.2f} ms", chosen.size(), ms_since(start)));
@@ -92,7 +95,7 @@ void Session::drop_ahead() {
   ahead_.clear();
 }
 
-void Session::forget() {
+void Session::invalidate() {
   executor_->reset();
   held_.clear();
 }

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/decode_pace.h"
+#include "engine/decode_loop.h"
 #include "engine/sampler.h"
 #include "model/executor.h"
 #include "tokenizer/tokenizer.h"
@@ -57,7 +57,7 @@ class Session {
   Generation generate(std::span<const int32_t> prompt, const GenerateOptions& options, const OnPiece& on_piece = {});
 
   // After somebody else has used the executor: what the context held is gone.
-  void forget();
+  void invalidate();
 
   Executor& executor() { return *executor_; }
   int context() const { return context_; }

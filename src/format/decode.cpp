@@ -115,7 +115,7 @@ void decode_row(DType type, const std::byte* row, float* out, size_t cols) {
   const DTypeInfo& t = info(type);
   const BlocksDecoder decode = find_decoder(type);
   if (decode == nullptr)
-    fail({ErrorCode::kInternal, "no decoder for a number format", std::string(t.name), "", "", ""});
+    fail({.code = ErrorCode::kInternal, .what = "no decoder for a number format", .where = std::string(t.name)});
   const uint8_t* bytes = reinterpret_cast<const uint8_t*>(row);
   const size_t weights = static_cast<size_t>(t.block_weights), whole = cols / weights, rest = cols % weights;
   decode(bytes, out, whole);
@@ -124,6 +124,23 @@ void decode_row(DType type, const std::byte* row, float* out, size_t cols) {
     decode(bytes + whole * static_cast<size_t>(t.block_bytes), last, 1);
     std::memcpy(out + whole * weights, last, rest * sizeof(float));
   }
+}
+
+bool all_finite(const float* values, size_t count) {
+  // Infinity and NaN have all bits of the exponent set; the next addition carries into the sign.
+  constexpr size_t kStep = 64;
+  size_t i = 0;
+  for (; i + kStep <= count; i += kStep) {
+    uint32_t bits[kStep];
+    std::memcpy(bits, values + i, sizeof bits);
+    uint32_t carry = 0;
+    for (size_t j = 0; j < kStep; ++j) carry |= (bits[j] & 0x7fffffffu) + 0x00800000u;
+    if ((carry & 0x80000000u) != 0) return false;
+  }
+  for (; i < count; ++i) {
+    if ((std::bit_cast<uint32_t>(values[i]) & 0x7f800000u) == 0x7f800000u) return false;
+  }
+  return true;
 }
 
 }  // namespace doppler

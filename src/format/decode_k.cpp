@@ -1,4 +1,4 @@
-// The K types: 256 weights a block, in sub-blocks of 16 or 32 whose scales are themselves quantised.
+// The K types: 256 weights per block, in sub-blocks of 16 or 32 whose scales are themselves quantised.
 #include "format/decode_blocks.h"
 
 namespace doppler {

@@ -32,7 +32,10 @@ bool equal_ignoring_case(std::string_view a, std::string_view b) {
 const DTypeInfo& info(DType type) {
   const size_t index = static_cast<size_t>(type);
   if (index >= kTable.size()) {
-    fail({ErrorCode::kInternal, "a number format that does not exist", "dtype", "", std::to_string(index), ""});
+    fail({.code = ErrorCode::kInternal,
+          .what = "a number format that does not exist",
+          .where = "dtype",
+          .got = std::to_string(index)});
   }
   return kTable[index];
 }
@@ -53,8 +56,10 @@ size_t row_bytes(DType type, size_t cols) {
   const size_t weights = static_cast<size_t>(t.block_weights), bytes = static_cast<size_t>(t.block_bytes);
   const size_t blocks = cols / weights + (cols % weights != 0 ? 1 : 0);
   if (blocks > std::numeric_limits<size_t>::max() / bytes) {
-    fail({ErrorCode::kFormat, "a row of weights is longer than memory can hold", std::string(t.name), "",
-          std::to_string(cols) + " columns", ""});
+    fail({.code = ErrorCode::kFormat,
+          .what = "a row of weights is longer than memory can hold",
+          .where = std::string(t.name),
+          .got = std::to_string(cols) + " columns"});
   }
   return blocks * bytes;
 }

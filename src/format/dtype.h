@@ -1,4 +1,4 @@
-// The number formats a weight can be stored in: how many weights make a block, how many bytes a block takes.
+// The number formats a weight can be stored in: how many weights make a block, how many bytes per block takes.
 //
 // A matrix [rows, cols] is stored row by row; a row of K weights takes ceil(K / block) blocks, the tail holding
 // zeros that no kernel may multiply with anything but zero (K = 1152 is 4.5 blocks of 256).

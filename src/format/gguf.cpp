@@ -13,10 +13,10 @@ namespace doppler {
 namespace {
 
 constexpr std::string_view kMagic = "GGUF";
-constexpr uint64_t kLongestKey = 65535;      // the format's own limit
-constexpr uint64_t kLongestName = 255;       // of a tensor; the format says 64, files in the wild go beyond
-constexpr uint64_t kMostStrings = 1u << 24;  // in one array: a list of views takes twice the bytes of empty strings
-constexpr uint64_t kMostWeights = 1ull << 44;
+constexpr uint64_t kLongestKey = 65535;     // the format's own limit
+constexpr uint64_t kLongestName = 255;      // of a tensor; the format says 64, files in the wild go beyond
+constexpr uint64_t kMaxStrings = 1u << 24;  // in one array: a list of views takes twice the bytes of empty strings
+constexpr uint64_t kMaxWeights = 1ull << 44;
 constexpr uint64_t kLeastPair = 8 + 4 + 1, kLeastTensor = 8 + 4 + 8 + 4 + 8, kLeastString = 8;
 
 struct GgmlType {
@@ -94,8 +94,12 @@ class HeaderReader {
   uint64_t left() const { return bytes_.size() - at_; }
 
   [[noreturn]] void wrong(const std::string& what, std::string expected = "", std::string got = "") const {
-    fail({ErrorCode::kFormat, what, fmt::format("{}, byte {}", where_, at_), std::move(expected), std::move(got),
-          "The file is damaged or was cut short; fetch it again"});
+    fail({.code = ErrorCode::kFormat,
+          .what = what,
+          .where = fmt::format("{}, byte {}", where_, at_),
+          .expected = std::move(expected),
+          .got = std::move(got),
+          .todo = "The file is damaged or was cut short; fetch it again"});
   }
 
   const std::byte* take(uint64_t count, const char* what) {
@@ -165,8 +169,8 @@ class HeaderReader {
       return out;
     }
     out.count = count("strings in an array", kLeastString);
-    if (out.count > kMostStrings) {
-      wrong("an array holds too many strings", fmt::format("at most {}", kMostStrings), std::to_string(out.count));
+    if (out.count > kMaxStrings) {
+      wrong("an array holds too many strings", fmt::format("at most {}", kMaxStrings), std::to_string(out.count));
     }
     out.strings.reserve(out.count);
     for (uint64_t i = 0; i < out.count; ++i) out.strings.push_back(string("a string of an array", left()));
@@ -183,7 +187,7 @@ struct Placed {
   std::string_view name;
 };
 
-void check_apart(std::vector<Placed> places, const HeaderReader& in) {
+void check_distinct(std::vector<Placed> places, const HeaderReader& in) {
   std::sort(places.begin(), places.end(), [](const Placed& a, const Placed& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < places.size(); ++i) {
     if (places[i].begin < places[i - 1].end) {
@@ -251,16 +255,22 @@ void GgufFile::read() {
   HeaderReader in(bytes_, where_);
   if (bytes_.size() < kMagic.size() || std::memcmp(bytes_.data(), kMagic.data(), kMagic.size()) != 0) {
     const std::string_view got(reinterpret_cast<const char*>(bytes_.data()), std::min<size_t>(4, bytes_.size()));
-    fail({ErrorCode::kFormat, "this is not a GGUF file", where_, "GGUF in its first four bytes",
-          bytes_.empty() ? "an empty file" : "'" + shown(got) + "'", ""});
+    fail({.code = ErrorCode::kFormat,
+          .what = "this is not a GGUF file",
+          .where = where_,
+          .expected = "GGUF in its first four bytes",
+          .got = bytes_.empty() ? "an empty file" : "'" + shown(got) + "'"});
   }
   in.take(kMagic.size(), "the magic");
   const auto version = in.number<uint32_t>("the version");
   if (version != 2 && version != 3) {
     const bool swapped = version == 2u << 24 || version == 3u << 24;
-    fail({ErrorCode::kUnsupported, swapped ? "this is a big-endian GGUF file" : "this version of GGUF cannot be read",
-          where_, "version 2 or 3, little-endian", swapped ? "" : std::to_string(version),
-          "Convert the model again with a current converter"});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = swapped ? "this is a big-endian GGUF file" : "this version of GGUF cannot be read",
+          .where = where_,
+          .expected = "version 2 or 3, little-endian",
+          .got = swapped ? "" : std::to_string(version),
+          .todo = "Convert the model again with a current converter"});
   }
   const uint64_t tensor_count = in.count("tensors", kLeastTensor);
   const uint64_t pair_count = in.count("metadata keys", kLeastPair);
@@ -295,7 +305,7 @@ void GgufFile::read() {
     uint64_t weights = 1;
     for (uint32_t d = 0; d < dims; ++d) {
       const auto n = in.number<uint64_t>("a tensor's dimensions");
-      if (n == 0 || n > kMostWeights / weights) {
+      if (n == 0 || n > kMaxWeights / weights) {
         in.wrong("a tensor has an absurd dimension", fmt::format("1 to 2^44 weights"),
                  fmt::format("{} for {}", n, shown(name)));
       }
@@ -304,8 +314,10 @@ void GgufFile::read() {
     }
     const auto type = in.number<uint32_t>("a tensor's type");
     if (!dtype_from_ggml(type, tensor.dtype)) {
-      fail({ErrorCode::kUnsupported, "a tensor has a type that cannot be read", where_ + ": " + shown(name), "",
-            fmt::format("ggml type {}", type), ""});
+      fail({.code = ErrorCode::kUnsupported,
+            .what = "a tensor has a type that cannot be read",
+            .where = where_ + ": " + shown(name),
+            .got = fmt::format("ggml type {}", type)});
     }
     const auto cols = static_cast<uint64_t>(tensor.cols());
     const auto block = static_cast<uint64_t>(info(tensor.dtype).block_weights);
@@ -336,7 +348,7 @@ void GgufFile::read() {
     tensor.bytes = bytes_.subspan(data + offsets[i], size);
     places.push_back({offsets[i], offsets[i] + size, tensor.name});
   }
-  check_apart(std::move(places), in);
+  check_distinct(std::move(places), in);
 }
 
 bool is_gguf(const std::filesystem::path& path) {

@@ -73,8 +73,11 @@ void GgufHeader::add_tensor(std::string name, DType dtype, const std::vector<int
   for (size_t i = 0; i + 1 < shape.size(); ++i) rows *= static_cast<uint64_t>(shape[i]);
   const auto cols = static_cast<size_t>(shape.back());
   if (cols % static_cast<size_t>(info(dtype).block_weights) != 0) {
-    fail({ErrorCode::kInternal, "a GGUF row must be whole blocks", name, std::string(name_of(dtype)),
-          std::to_string(cols), ""});
+    fail({.code = ErrorCode::kInternal,
+          .what = "a GGUF row must be whole blocks",
+          .where = name,
+          .expected = std::string(name_of(dtype)),
+          .got = std::to_string(cols)});
   }
   const uint64_t offset = aligned(end_), size = rows * row_bytes(dtype, cols);
   tensors_.push_back({std::move(name), dtype, shape, offset, size});
@@ -107,7 +110,7 @@ GgufWriter::GgufWriter(const std::filesystem::path& path, GgufHeader header) : h
 
 void GgufWriter::write(std::span<const std::byte> bytes) {
   const bool fits = tensor_ < header_.tensors_.size() && bytes.size() <= header_.tensors_[tensor_].size - done_;
-  if (!fits) fail({ErrorCode::kInternal, "more bytes than the GGUF header announced", "", "", "", ""});
+  if (!fits) fail({.code = ErrorCode::kInternal, .what = "more bytes than the GGUF header announced"});
   file_.write(bytes);
   done_ += bytes.size();
   const uint64_t size = header_.tensors_[tensor_].size;
@@ -120,7 +123,9 @@ void GgufWriter::write(std::span<const std::byte> bytes) {
 
 void GgufWriter::commit() {
   if (tensor_ != header_.tensors_.size()) {
-    fail({ErrorCode::kInternal, "a tensor's bytes were not written", header_.tensors_[tensor_].name, "", "", ""});
+    fail({.code = ErrorCode::kInternal,
+          .what = "a tensor's bytes were not written",
+          .where = header_.tensors_[tensor_].name});
   }
   file_.commit();
 }

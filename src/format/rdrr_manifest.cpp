@@ -14,14 +14,17 @@ namespace {
 
 // Larger than any artefact, small enough that sums of two never overflow.
 constexpr uint64_t kLargest = 1ull << 50;
-constexpr size_t kMostShards = 1 << 20;
+constexpr size_t kMaxShards = 1 << 20;
 
 // A size or place: a whole number from 0 to kLargest. Anything else fails.
 uint64_t require_size(const Json& object, std::string_view key, const std::string& where) {
   const int64_t value = require_int(object, key, where);
   if (value < 0 || static_cast<uint64_t>(value) > kLargest) {
-    fail({ErrorCode::kFormat, "a size is out of range", where + ": " + std::string(key),
-          fmt::format("0 to {}", kLargest), brief(*find(object, key)), ""});
+    fail({.code = ErrorCode::kFormat,
+          .what = "a size is out of range",
+          .where = where + ": " + std::string(key),
+          .expected = fmt::format("0 to {}", kLargest),
+          .got = brief(*find(object, key))});
   }
   return static_cast<uint64_t>(value);
 }
@@ -30,9 +33,12 @@ std::vector<RdrrShard> read_shards(const Json& manifest, const std::string& wher
   std::vector<RdrrShard> shards;
   uint64_t total = 0;
   const Json& list = require_array(manifest, "shards", where);
-  if (list.empty() || list.size() > kMostShards) {
-    fail({ErrorCode::kFormat, "the number of shards is out of range", where, fmt::format("1 to {}", kMostShards),
-          std::to_string(list.size()), ""});
+  if (list.empty() || list.size() > kMaxShards) {
+    fail({.code = ErrorCode::kFormat,
+          .what = "the number of shards is out of range",
+          .where = where,
+          .expected = fmt::format("1 to {}", kMaxShards),
+          .got = std::to_string(list.size())});
   }
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string at = fmt::format("{}: shards[{}]", where, i);
@@ -44,7 +50,10 @@ std::vector<RdrrShard> read_shards(const Json& manifest, const std::string& wher
     shard.hash = find(item, "hash") ? require_string(item, "hash", at) : string_or(item, "blake3", "", at);
     if (shard.filename.empty() || shard.filename == "." || shard.filename == ".." ||
         shard.filename.find_first_of("/\\") != std::string::npos) {
-      fail({ErrorCode::kFormat, "a shard's name is not a plain file name", at, "", shard.filename, ""});
+      fail({.code = ErrorCode::kFormat,
+            .what = "a shard's name is not a plain file name",
+            .where = at,
+            .got = shard.filename});
     }
     if (shard.size == 0) faults.push_back(fmt::format("{} is empty", shard.filename));
     if (static_cast<uint64_t>(int_or(item, "index", static_cast<int64_t>(i), at)) != i) {
@@ -56,7 +65,7 @@ std::vector<RdrrShard> read_shards(const Json& manifest, const std::string& wher
                                    brief(*find(item, "offset")), total));
     }
     total += shard.size;
-    if (total > kLargest) fail({ErrorCode::kFormat, "the shards are absurdly large", where, "", "", ""});
+    if (total > kLargest) fail({.code = ErrorCode::kFormat, .what = "the shards are absurdly large", .where = where});
     shards.push_back(std::move(shard));
   }
   if (find(manifest, "totalSize") && require_size(manifest, "totalSize", where) != total) {
@@ -73,14 +82,19 @@ std::vector<int64_t> read_shape(const Json& item, const std::string& where) {
     const int64_t dim = n.is_number_integer() ? n.get<int64_t>() : -1;
     if (dim < 1 || static_cast<uint64_t>(dim) > kLargest ||
         __builtin_mul_overflow(weights, static_cast<uint64_t>(dim), &weights) || weights > kLargest) {
-      fail({ErrorCode::kFormat, "a tensor's shape is out of range", where, "positive whole numbers",
-            brief(*find(item, "shape")), ""});
+      fail({.code = ErrorCode::kFormat,
+            .what = "a tensor's shape is out of range",
+            .where = where,
+            .expected = "positive whole numbers",
+            .got = brief(*find(item, "shape"))});
     }
     shape.push_back(dim);
   }
   if (shape.empty() || shape.size() > 8) {
-    fail({ErrorCode::kFormat, "a tensor must have one to eight dimensions", where, "", std::to_string(shape.size()),
-          ""});
+    fail({.code = ErrorCode::kFormat,
+          .what = "a tensor must have one to eight dimensions",
+          .where = where,
+          .got = std::to_string(shape.size())});
   }
   return shape;
 }
@@ -90,7 +104,7 @@ std::vector<RdrrSpan> read_spans(const Json& item, const std::vector<RdrrShard>&
   std::vector<RdrrSpan> spans;
   const auto add = [&](const Json& place, const char* shard_key, const std::string& at) {
     const uint64_t shard = require_size(place, shard_key, at);
-    const RdrrSpan span{static_cast<int>(std::min<uint64_t>(shard, kMostShards)), require_size(place, "offset", at),
+    const RdrrSpan span{static_cast<int>(std::min<uint64_t>(shard, kMaxShards)), require_size(place, "offset", at),
                         require_size(place, "size", at)};
     if (shard >= shards.size()) {
       faults.push_back(fmt::format("{} lies in shard {}, but there are only {}", name, shard, shards.size()));
@@ -187,17 +201,28 @@ uint64_t RdrrTensorEntry::weights() const {
 RdrrManifest parse_rdrr_manifest(Json manifest, const Json* tensors, const std::string& where) {
   RdrrManifest out;
   if (!manifest.is_object()) {
-    fail({ErrorCode::kFormat, "the manifest is not a JSON object", where, "", brief(manifest), ""});
+    fail({.code = ErrorCode::kFormat,
+          .what = "the manifest is not a JSON object",
+          .where = where,
+          .got = brief(manifest)});
   }
   const Json& version = require(manifest, "version", where);
   if (version != 1 && version != "1" && version != "1.0") {
-    fail({ErrorCode::kUnsupported, "this version of the artefact format is unknown", where, "1", brief(version), ""});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "this version of the artefact format is unknown",
+          .where = where,
+          .expected = "1",
+          .got = brief(version)});
   }
   out.hash_algorithm = string_or(manifest, "hashAlgorithm", "sha256", where);
   out.shards = read_shards(manifest, where, out.faults);
   const Json& list = tensors ? *tensors : require_object(manifest, "tensors", where);
   if (!list.is_object() || list.empty()) {
-    fail({ErrorCode::kFormat, "the artefact lists no tensors", where, "an object of tensors", brief(list), ""});
+    fail({.code = ErrorCode::kFormat,
+          .what = "the artefact lists no tensors",
+          .where = where,
+          .expected = "an object of tensors",
+          .got = brief(list)});
   }
   bool pre_norm = false;
   for (const auto& item : list.items()) {

@@ -10,7 +10,7 @@
 #include <new>
 
 #include "base/error.h"
-#include "base/mapped_pages.h"
+#include "base/files.h"
 #include "format/gguf.h"
 #include "format/rdrr.h"
 
@@ -30,18 +30,27 @@ Source locate(const fs::path& path) {
   const fs::path folder = fs::is_directory(path, ec) ? path : path.parent_path();
   const fs::path manifest = fs::is_directory(path, ec) ? path / "manifest.json" : path;
   if (!fs::exists(path, ec)) {
-    fail({ErrorCode::kFile, "there is no model here", path.string(), "a folder with manifest.json", "",
-          "Check the path"});
+    fail({.code = ErrorCode::kFile,
+          .what = "there is no model here",
+          .where = path.string(),
+          .expected = "a folder with manifest.json",
+          .todo = "Check the path"});
   }
   if (is_gguf(path)) {
-    fail({ErrorCode::kUnsupported, "this is a GGUF file, not an artefact", path.string(), "a folder with manifest.json",
-          "", "It runs as it is; for anything else convert it: doppler convert " + path.string() + " DST"});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "this is a GGUF file, not an artefact",
+          .where = path.string(),
+          .expected = "a folder with manifest.json",
+          .todo = "It runs as it is; for anything else convert it: doppler convert " + path.string() + " DST"});
   }
   if (!fs::exists(manifest, ec)) {
     const bool checkpoint = fs::exists(folder / "config.json", ec);
-    fail({ErrorCode::kFormat, "the folder is not an artefact", path.string(), "manifest.json in it",
-          checkpoint ? "a Hugging Face checkpoint" : "",
-          checkpoint ? "Convert it first: doppler convert " + path.string() + " DST" : "Check the path"});
+    fail({.code = ErrorCode::kFormat,
+          .what = "the folder is not an artefact",
+          .where = path.string(),
+          .expected = "manifest.json in it",
+          .got = checkpoint ? "a Hugging Face checkpoint" : "",
+          .todo = checkpoint ? "Convert it first: doppler convert " + path.string() + " DST" : "Check the path"});
   }
   return {folder, manifest};
 }
@@ -52,7 +61,7 @@ RdrrManifest load_manifest(const Source& source) {
   const std::string file = manifest.is_object() ? string_or(manifest, "tensorsFile", "", where) : "";
   if (file.empty() || find(manifest, "tensors")) return parse_rdrr_manifest(std::move(manifest), nullptr, where);
   if (file.find_first_of("/\\") != std::string::npos) {
-    fail({ErrorCode::kFormat, "tensorsFile is not a plain file name", where, "", file, ""});
+    fail({.code = ErrorCode::kFormat, .what = "tensorsFile is not a plain file name", .where = where, .got = file});
   }
   const fs::path path = source.folder / file;
   const Json tensors = parse_json(read_text_file(path), path.string());
@@ -88,7 +97,7 @@ struct RdrrReader::Mapping {
 
   ~Mapping() {
     if (!base) return;
-    forget_mapped_pages(base);
+    unregister_mapped_range(base);
     ::munmap(base, size);
   }
 
@@ -100,11 +109,13 @@ struct RdrrReader::Mapping {
     }
     void* reserved = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (reserved == MAP_FAILED) {
-      fail({ErrorCode::kMemory, "the artefact does not fit in the address space", folder.string(), "",
-            fmt::format("{} bytes", size), ""});
+      fail({.code = ErrorCode::kMemory,
+            .what = "the artefact does not fit in the address space",
+            .where = folder.string(),
+            .got = fmt::format("{} bytes", size)});
     }
     base = static_cast<std::byte*>(reserved);
-    know_mapped_pages({base, size});
+    register_mapped_range({base, size});
     for (size_t i = 0; i < shards.size(); ++i) {
       const fs::path path = folder / shards[i].filename;
       const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -117,8 +128,10 @@ struct RdrrReader::Mapping {
       const int error_number = errno;
       if (fd >= 0) ::close(fd);
       if (!mapped) {
-        fail({ErrorCode::kFile, "a shard cannot be mapped into memory", path.string(), "",
-              sound ? std::strerror(error_number) : "a file of another size", ""});
+        fail({.code = ErrorCode::kFile,
+              .what = "a shard cannot be mapped into memory",
+              .where = path.string(),
+              .got = sound ? std::strerror(error_number) : "a file of another size"});
       }
     }
   }
@@ -141,8 +154,10 @@ struct RdrrReader::Mapping {
   void copy(const RdrrTensorEntry& entry) {
     std::unique_ptr<std::byte[]> bytes(new (std::nothrow) std::byte[entry.size]);
     if (!bytes) {
-      fail({ErrorCode::kMemory, "a tensor in pieces does not fit in memory", entry.name, "",
-            fmt::format("{} bytes", entry.size), ""});
+      fail({.code = ErrorCode::kMemory,
+            .what = "a tensor in pieces does not fit in memory",
+            .where = entry.name,
+            .got = fmt::format("{} bytes", entry.size)});
     }
     size_t done = 0;
     for (const RdrrSpan& span : entry.spans) {
@@ -167,8 +182,10 @@ RdrrReader RdrrReader::open(const fs::path& path) {
   for (std::string& fault : shard_faults(source, reader.manifest_)) faults.push_back(std::move(fault));
   if (!faults.empty()) {
     const std::string more = faults.size() > 1 ? fmt::format("; and {} more", faults.size() - 1) : "";
-    fail({ErrorCode::kFormat, "the artefact is damaged: " + faults.front() + more, path.string(), "", "",
-          "List all faults with: doppler verify " + path.string()});
+    fail({.code = ErrorCode::kFormat,
+          .what = "the artefact is damaged: " + faults.front() + more,
+          .where = path.string(),
+          .todo = "List all faults with: doppler verify " + path.string()});
   }
   reader.mapping_ = std::make_unique<Mapping>();
   reader.mapping_->map(source.folder, reader.manifest_.shards);
@@ -201,8 +218,12 @@ std::vector<std::string> RdrrReader::verify(const fs::path& path, bool hashes,
   for (std::string& fault : shard_faults(source, manifest)) faults.push_back(std::move(fault));
   if (!hashes) return faults;
   if (manifest.hash_algorithm != "sha256") {
-    fail({ErrorCode::kUnsupported, "the shards' hashes cannot be checked", source.manifest.string(), "sha256",
-          manifest.hash_algorithm, "Structure and sizes can be checked without them: doppler verify --no-hashes"});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "the shards' hashes cannot be checked",
+          .where = source.manifest.string(),
+          .expected = "sha256",
+          .got = manifest.hash_algorithm,
+          .todo = "Structure and sizes can be checked without them: doppler verify --no-hashes"});
   }
   uint64_t all = 0, done = 0;
   for (const RdrrShard& shard : manifest.shards) all += shard.size;

@@ -44,8 +44,11 @@ void keep_foreign_files(const fs::path& from, const fs::path& to) {
     std::error_code fault;
     fs::copy(item->path(), to / name, fs::copy_options::recursive | fs::copy_options::copy_symlinks, fault);
     if (fault) {
-      fail({ErrorCode::kFile, "a file beside the old artefact cannot be kept", item->path().string(), "",
-            fault.message(), "Move it elsewhere, or choose another name for the new artefact"});
+      fail({.code = ErrorCode::kFile,
+            .what = "a file beside the old artefact cannot be kept",
+            .where = item->path().string(),
+            .got = fault.message(),
+            .todo = "Move it elsewhere, or choose another name for the new artefact"});
     }
   }
 }
@@ -55,8 +58,11 @@ void keep_foreign_files(const fs::path& from, const fs::path& to) {
 RdrrWriter::RdrrWriter(const fs::path& folder, uint64_t shard_size)
     : final_(folder.filename().empty() ? folder.parent_path() : folder), folder_(final_), shard_size_(shard_size) {
   if (shard_size == 0 || shard_size % kRdrrShardGrain != 0 || shard_size > (1ull << 40)) {
-    fail({ErrorCode::kUsage, "the shard size cannot be used", folder.string(),
-          fmt::format("a multiple of {} bytes", kRdrrShardGrain), std::to_string(shard_size), ""});
+    fail({.code = ErrorCode::kUsage,
+          .what = "the shard size cannot be used",
+          .where = folder.string(),
+          .expected = fmt::format("a multiple of {} bytes", kRdrrShardGrain),
+          .got = std::to_string(shard_size)});
   }
 }
 
@@ -65,7 +71,8 @@ RdrrWriter::~RdrrWriter() = default;
 const fs::path& RdrrWriter::path() const { return folder_.path(); }
 
 void RdrrWriter::begin(RdrrTensorEntry entry) {
-  if (open_) fail({ErrorCode::kInternal, "a tensor begins before the last one ended", entry.name, "", "", ""});
+  if (open_)
+    fail({.code = ErrorCode::kInternal, .what = "a tensor begins before the last one ended", .where = entry.name});
   static constexpr std::byte kZeros[kRdrrAlignment] = {};
   put(std::span(kZeros).first((kRdrrAlignment - position_ % kRdrrAlignment) % kRdrrAlignment));
   entry.spans.clear();
@@ -75,7 +82,7 @@ void RdrrWriter::begin(RdrrTensorEntry entry) {
 }
 
 void RdrrWriter::write(std::span<const std::byte> bytes) {
-  if (!open_) fail({ErrorCode::kInternal, "bytes outside a tensor", final_.string(), "", "", ""});
+  if (!open_) fail({.code = ErrorCode::kInternal, .what = "bytes outside a tensor", .where = final_.string()});
   RdrrTensorEntry& entry = tensors_.back();
   entry.size += bytes.size();
   while (!bytes.empty()) {
@@ -94,8 +101,11 @@ void RdrrWriter::end() {
   const uint64_t expected = entry.weights() / static_cast<uint64_t>(entry.shape.back()) *
                             row_bytes(entry.dtype, static_cast<size_t>(entry.shape.back()));
   if (!open_ || entry.size != expected) {
-    fail({ErrorCode::kInternal, "a tensor got the wrong number of bytes", entry.name, std::to_string(expected),
-          std::to_string(entry.size), ""});
+    fail({.code = ErrorCode::kInternal,
+          .what = "a tensor got the wrong number of bytes",
+          .where = entry.name,
+          .expected = std::to_string(expected),
+          .got = std::to_string(entry.size)});
   }
   open_ = false;
 }

@@ -24,8 +24,12 @@ struct Place {
 
 [[noreturn]] void bad(const fs::path& path, const std::string& tensor, std::string what, std::string expected = "",
                       std::string got = "") {
-  fail({ErrorCode::kFormat, std::move(what), tensor.empty() ? path.string() : path.string() + ": " + tensor,
-        std::move(expected), std::move(got), kFetchAgain});
+  fail({.code = ErrorCode::kFormat,
+        .what = std::move(what),
+        .where = tensor.empty() ? path.string() : path.string() + ": " + tensor,
+        .expected = std::move(expected),
+        .got = std::move(got),
+        .todo = kFetchAgain});
 }
 
 // Product of the shape and the element size; false when it does not fit or a dimension is negative.
@@ -160,8 +164,11 @@ const RawTensor* SafetensorsFile::find(const std::string& name) const {
 SafetensorsFolder::SafetensorsFolder(const fs::path& folder) {
   std::error_code ec;
   if (!fs::is_directory(folder, ec)) {
-    fail({ErrorCode::kFile, "the checkpoint is not a folder", folder.string(), "a folder with .safetensors files", "",
-          "Give the folder that holds config.json"});
+    fail({.code = ErrorCode::kFile,
+          .what = "the checkpoint is not a folder",
+          .where = folder.string(),
+          .expected = "a folder with .safetensors files",
+          .todo = "Give the folder that holds config.json"});
   }
   const fs::path index_path = folder / "model.safetensors.index.json";
   if (fs::exists(index_path, ec)) {
@@ -178,8 +185,10 @@ SafetensorsFolder::SafetensorsFolder(const fs::path& folder) {
     files_.reserve(names.size());
     for (const std::string& name : names) {
       if (!fs::exists(folder / name, ec)) {
-        fail({ErrorCode::kFile, "a shard of the checkpoint is missing", (folder / name).string(), "", "",
-              "Fetch the rest of the checkpoint"});
+        fail({.code = ErrorCode::kFile,
+              .what = "a shard of the checkpoint is missing",
+              .where = (folder / name).string(),
+              .todo = "Fetch the rest of the checkpoint"});
       }
       add(folder / name);
     }
@@ -198,10 +207,12 @@ SafetensorsFolder::SafetensorsFolder(const fs::path& folder) {
   }
   if (fs::exists(folder / "model.safetensors", ec)) found = {folder / "model.safetensors"};
   if (found.size() != 1) {
-    fail({ErrorCode::kFile, "the folder holds no checkpoint this reader can use", folder.string(),
-          "model.safetensors, or shards with model.safetensors.index.json",
-          found.empty() ? "no .safetensors file" : fmt::format("{} .safetensors files without an index", found.size()),
-          ""});
+    fail({.code = ErrorCode::kFile,
+          .what = "the folder holds no checkpoint this reader can use",
+          .where = folder.string(),
+          .expected = "model.safetensors, or shards with model.safetensors.index.json",
+          .got = found.empty() ? "no .safetensors file"
+                               : fmt::format("{} .safetensors files without an index", found.size())});
   }
   add(found.front());
 }
@@ -237,8 +248,11 @@ void write_safetensors(const fs::path& path, const std::vector<RawTensor>& tenso
   for (const RawTensor& tensor : tensors) {
     uint64_t size = 0;
     if (!tensor_bytes(tensor.shape, safetensors_element_bytes(tensor.dtype), size) || size != tensor.bytes.size()) {
-      fail({ErrorCode::kInternal, "a tensor's shape and its bytes disagree", path.string() + ": " + tensor.name,
-            std::to_string(size), std::to_string(tensor.bytes.size()), ""});
+      fail({.code = ErrorCode::kInternal,
+            .what = "a tensor's shape and its bytes disagree",
+            .where = path.string() + ": " + tensor.name,
+            .expected = std::to_string(size),
+            .got = std::to_string(tensor.bytes.size())});
     }
     header[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {end, end + size}}};
     end += size;

@@ -28,7 +28,11 @@ RopeScaling scaling_from_name(const std::string& name, const std::string& where)
   if (name == "linear") return RopeScaling::kLinear;
   if (name == "llama3") return RopeScaling::kLlama3;
   if (name == "yarn") return RopeScaling::kYarn;
-  fail({ErrorCode::kUnsupported, "an unknown rope scaling", where, "linear, llama3 or yarn", name, ""});
+  fail({.code = ErrorCode::kUnsupported,
+        .what = "an unknown rope scaling",
+        .where = where,
+        .expected = "linear, llama3 or yarn",
+        .got = name});
 }
 
 // The public format has room for two rotary embeddings, told apart by the prefix of their keys.
@@ -109,18 +113,29 @@ std::vector<bool> read_pattern(const Json* pattern, int layers, bool windowed, c
   } else if (type == "every_n") {
     const int64_t period = require_int(*pattern, "period", where), offset = int_or(*pattern, "offset", 0, where);
     if (period < 1 || period > 4096 || offset < -4096 || offset > 4096) {
-      fail({ErrorCode::kFormat, "the layer pattern is out of range", where, "period 1 to 4096", brief(*pattern), ""});
+      fail({.code = ErrorCode::kFormat,
+            .what = "the layer pattern is out of range",
+            .where = where,
+            .expected = "period 1 to 4096",
+            .got = brief(*pattern)});
     }
     for (int i = 0; i < layers; ++i) global[static_cast<size_t>(i)] = (i - offset) % period == 0;
   } else if (type == "custom") {
     const Json& kinds = require_array(*pattern, "layers", where);
     if (kinds.size() != global.size()) {
-      fail({ErrorCode::kFormat, "the layer pattern does not cover every layer", where, std::to_string(layers),
-            std::to_string(kinds.size()), ""});
+      fail({.code = ErrorCode::kFormat,
+            .what = "the layer pattern does not cover every layer",
+            .where = where,
+            .expected = std::to_string(layers),
+            .got = std::to_string(kinds.size())});
     }
     for (size_t i = 0; i < global.size(); ++i) global[i] = kinds[i] == "global";
   } else {
-    fail({ErrorCode::kUnsupported, "an unknown layer pattern", where, "every_n, all_attention or custom", type, ""});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "an unknown layer pattern",
+          .where = where,
+          .expected = "every_n, all_attention or custom",
+          .got = type});
   }
   return global;
 }
@@ -140,7 +155,11 @@ double pre_attention_scalar(float scale) {
 int small_int(const Json& object, const char* name, const std::string& where) {
   const int64_t value = require_int(object, name, where);
   if (value < 0 || value > (1 << 28)) {
-    fail({ErrorCode::kFormat, "a size is out of range", where + ": " + name, "0 to 2^28", std::to_string(value), ""});
+    fail({.code = ErrorCode::kFormat,
+          .what = "a size is out of range",
+          .where = where + ": " + name,
+          .expected = "0 to 2^28",
+          .got = std::to_string(value)});
   }
   return static_cast<int>(value);
 }
@@ -159,14 +178,18 @@ void write_model_config(const ModelConfig& c, Json& manifest) {
   for (const LayerConfig& layer : c.layers) {
     const bool local = layer.window > 0;
     if (local && window > 0 && layer.window != window) {
-      fail({ErrorCode::kUnsupported, "the artefact has room for one window size", c.id, std::to_string(window),
-            std::to_string(layer.window), ""});
+      fail({.code = ErrorCode::kUnsupported,
+            .what = "the artefact has room for one window size",
+            .where = c.id,
+            .expected = std::to_string(window),
+            .got = std::to_string(layer.window)});
     }
     if (local) window = layer.window;
     const int rope = local && c.ropes.size() > 1 ? 1 : 0;
     if (layer.rope != rope || c.ropes.size() > 2) {
-      fail({ErrorCode::kUnsupported,
-            "the artefact has room for one rotary embedding for global layers and one for local", c.id, "", "", ""});
+      fail({.code = ErrorCode::kUnsupported,
+            .what = "the artefact has room for one rotary embedding for global layers and one for local",
+            .where = c.id});
     }
   }
   manifest["architecture"] = {{"numLayers", c.layer_count()},
@@ -234,7 +257,12 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
   c.vocab = small_int(a, "vocabSize", at);
   c.max_context = small_int(a, "maxSeqLen", at);
   const int layers = small_int(a, "numLayers", at);
-  if (layers > 4096) fail({ErrorCode::kFormat, "too many layers", at, "at most 4096", std::to_string(layers), ""});
+  if (layers > 4096)
+    fail({.code = ErrorCode::kFormat,
+          .what = "too many layers",
+          .where = at,
+          .expected = "at most 4096",
+          .got = std::to_string(layers)});
 
   static const Json kNothing = Json::object();
   const std::string in = where + ": inference";
@@ -246,7 +274,10 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
   const std::string in_attention = in + ".attention";
   const double scalar = number_or(attention, "queryPreAttnScalar", c.head_dim, in_attention);
   if (!(scalar > 0))
-    fail({ErrorCode::kFormat, "queryPreAttnScalar must be positive", in_attention, "", fmt::format("{}", scalar), ""});
+    fail({.code = ErrorCode::kFormat,
+          .what = "queryPreAttnScalar must be positive",
+          .where = in_attention,
+          .got = fmt::format("{}", scalar)});
   c.attn_scale = static_cast<float>(1 / std::sqrt(scalar));
   c.attn_softcap = static_cast<float>(number_or(attention, "attnLogitSoftcapping", 0, in_attention));
   c.qk_norm = bool_or(attention, "queryKeyNorm", false, in_attention);
@@ -255,7 +286,11 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
   c.attn_sinks = bool_or(attention, "attentionSinks", false, in_attention);
   const int window = find(attention, "slidingWindow") ? small_int(attention, "slidingWindow", in_attention) : 0;
   if (!bool_or(attention, "causal", true, in_attention)) {
-    fail({ErrorCode::kUnsupported, "only causal attention is supported", in_attention, "causal true", "false", ""});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "only causal attention is supported",
+          .where = in_attention,
+          .expected = "causal true",
+          .got = "false"});
   }
 
   const Json& norms = part("normalization");
@@ -280,7 +315,11 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
   } else if (activation == "silu" || activation == "swiglu") {
     c.activation = Activation::kSilu;
   } else {
-    fail({ErrorCode::kUnsupported, "an unknown activation", in_ffn, "gelu, silu or swiglu", activation, ""});
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "an unknown activation",
+          .where = in_ffn,
+          .expected = "gelu, silu or swiglu",
+          .got = activation});
   }
   if (const Json* moe = find(manifest, "moeConfig")) {
     c.experts = small_int(*moe, "numExperts", where + ": moeConfig");
@@ -309,7 +348,10 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
     const Json list = eos->is_array() ? *eos : Json::array({*eos});
     for (const Json& id : list) {
       if (!id.is_number_integer())
-        fail({ErrorCode::kFormat, "eos_token_id must be whole numbers", where, "", brief(*eos), ""});
+        fail({.code = ErrorCode::kFormat,
+              .what = "eos_token_id must be whole numbers",
+              .where = where,
+              .got = brief(*eos)});
       c.eos_ids.push_back(id.get<int32_t>());
     }
   }

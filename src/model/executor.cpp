@@ -7,16 +7,22 @@
 namespace doppler {
 
 void check_tokens(const ModelConfig& config, std::span<const int32_t> tokens, int position, int context) {
-  if (tokens.empty()) fail({ErrorCode::kUsage, "there are no tokens to run", "", "at least one", "none", ""});
+  if (tokens.empty())
+    fail({.code = ErrorCode::kUsage, .what = "there are no tokens to run", .expected = "at least one", .got = "none"});
   const int64_t end = position + static_cast<int64_t>(tokens.size());
   if (end > context) {
-    fail({ErrorCode::kUsage, "the text is longer than the context", "", fmt::format("at most {} tokens", context),
-          fmt::format("{}", end), "Use a larger --context or a shorter text"});
+    fail({.code = ErrorCode::kUsage,
+          .what = "the text is longer than the context",
+          .expected = fmt::format("at most {} tokens", context),
+          .got = fmt::format("{}", end),
+          .todo = "Use a larger --context or a shorter text"});
   }
   for (const int32_t token : tokens) {
     if (token < 0 || token >= config.vocab) {
-      fail({ErrorCode::kUsage, "a token is outside the model's vocabulary", "",
-            fmt::format("0 to {}", config.vocab - 1), std::to_string(token), ""});
+      fail({.code = ErrorCode::kUsage,
+            .what = "a token is outside the model's vocabulary",
+            .expected = fmt::format("0 to {}", config.vocab - 1),
+            .got = std::to_string(token)});
     }
   }
 }
@@ -39,7 +45,7 @@ DeviceCounters Executor::counters() const { return {}; }
 
 void Executor::rewind(int to) {
   if (to == position()) return;
-  fail({ErrorCode::kInternal, "this backend cannot take tokens back", std::string(name()), "", "", ""});
+  fail({.code = ErrorCode::kInternal, .what = "this backend cannot take tokens back", .where = std::string(name())});
 }
 
 }  // namespace doppler

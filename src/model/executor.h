@@ -44,7 +44,7 @@ struct DeviceCounters {
 
 struct ExecutorOptions {
   int context = 0;       // tokens to make room for
-  int threads = 0;       // 0: one a core this process may run on
+  int threads = 0;       // 0: one per core this process may run on
   int block = 0;         // tokens of one prefill block; 0: the backend's choice
   int device = -1;       // which GPU, as `doppler devices` counts them; -1: the first
   bool checked = false;  // a GPU checks every access of a kernel against its buffer's bounds: for tests

@@ -20,8 +20,12 @@ std::string_view name_of(Activation activation) {
 
 void check(const ModelConfig& c, const std::string& where) {
   const auto refuse = [&](std::string what, std::string expected, std::string got) {
-    fail({ErrorCode::kFormat, std::move(what), where, std::move(expected), std::move(got),
-          "The model's configuration is damaged or of a kind this engine does not know"});
+    fail({.code = ErrorCode::kFormat,
+          .what = std::move(what),
+          .where = where,
+          .expected = std::move(expected),
+          .got = std::move(got),
+          .todo = "The model's configuration is damaged or of a kind this engine does not know"});
   };
   // Far above any published model, far below what would overflow the sizes computed from them.
   const auto size = [&](const char* name, int value, int largest) {

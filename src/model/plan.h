@@ -90,7 +90,7 @@ struct Plan {
 
 Plan build_plan(const ModelConfig& config);
 
-// One line a step: name, op, inputs, weights, parameters.
+// One line per step: name, op, inputs, weights, parameters.
 std::string describe(const Step& step, const Plan& plan);
 
 }  // namespace doppler

@@ -9,7 +9,7 @@
 
 namespace doppler {
 
-bool computed_from(DType type) {
+bool has_kernels(DType type) {
   switch (type) {
     case DType::kF32:
     case DType::kF16:
@@ -31,12 +31,15 @@ const Tensor* Weights::find(const std::string& slot) const {
 const Tensor& Weights::at(const std::string& slot) const {
   const Tensor* tensor = find(slot);
   if (!tensor) {
-    fail({ErrorCode::kFormat, "a weight is missing", slot, "", "", "The artefact is incomplete; convert it again"});
+    fail({.code = ErrorCode::kFormat,
+          .what = "a weight is missing",
+          .where = slot,
+          .todo = "The artefact is incomplete; convert it again"});
   }
   return *tensor;
 }
 
-std::vector<std::string> disagreements(const Plan& plan, const Weights& weights) {
+std::vector<std::string> weight_faults(const Plan& plan, const Weights& weights) {
   std::vector<std::string> faults;
   std::set<std::string> used;
   for (const Step& step : plan.steps) {

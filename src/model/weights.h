@@ -15,8 +15,8 @@
 
 namespace doppler {
 
-// True for the types whose matrices the fast backends compute from as they are.
-bool computed_from(DType type);
+// True for the types that the fast backends have kernels for: their matrices are used as they are.
+bool has_kernels(DType type);
 
 class Weights {
  public:
@@ -31,6 +31,6 @@ class Weights {
 
 // Every weight the plan uses is there with the shape it needs, and nothing is there that the plan does not use.
 // Returns the faults as sentences; empty means they agree.
-std::vector<std::string> disagreements(const Plan& plan, const Weights& weights);
+std::vector<std::string> weight_faults(const Plan& plan, const Weights& weights);
 
 }  // namespace doppler

@@ -1,4 +1,4 @@
-// The truth: every operation of the Plan in plain code, sums in double. One file an op; nothing here is fast.
+// The truth: every operation of the Plan in plain code, sums in double. Nothing here is fast.
 // Activations are f32 [tokens, width], row after row.
 #pragma once
 
@@ -31,10 +31,10 @@ void matmul(In x, const Tensor& w, In bias, Out out);
 void rope(In x, int width, int head_dim, const RopeTable& table, int first, Out out);
 
 // q [n, heads·dim]; keys and values [first + n, kv_heads·dim] for positions 0 … first+n-1; row t is position first+t.
-// sinks: one logit a head, or empty.
+// sinks: one logit per head, or empty.
 void attention(const Attention& op, In q, In keys, In values, In sinks, int first, Out out);
 
-// One gate and up pair at a time: a(gate) · up as `op` says. gate_up holds gate and up apart or interleaved.
+// One gate and up pair at a time: a(gate) · up as `op` says. gate_up holds them interleaved.
 float glu(const Glu& op, float gate, float up);
 void glu(const Glu& op, In gate, In up, Out out);
 void glu_interleaved(const Glu& op, In gate_up, Out out);

@@ -62,7 +62,7 @@ TEST(Share, CoversEverythingOnceAtGrainBorders) {
       for (const long grain : {1L, 4L, 16L}) {
         long next = 0;
         for (int i = 0; i < count; ++i) {
-          const Range range = share(n, i, count, grain);
+          const Range range = split_range(n, i, count, grain);
           EXPECT_EQ(range.begin, next);
           EXPECT_TRUE(range.end == n || range.end % grain == 0);
           next = range.end;

@@ -186,7 +186,7 @@ int main(int argc, char** argv) {
         "{:.1f} x\n",
         name, b, d, d * bytes / 1e9, 100 * d * bytes / 1e9 / b, prompt, p, p / d);
   };
-  fmt::print("{}: {} threads, {:.0f} MB a token; quiet samples: bandwidth {}/{}, decode {}/{}, prefill {}/{}\n",
+  fmt::print("{}: {} threads, {:.0f} MB per token; quiet samples: bandwidth {}/{}, decode {}/{}, prefill {}/{}\n",
              cpu::choose_kernels().name, pool.size(), bytes / 1e6, bandwidth.quiet.size(), bandwidth.all.size(),
              decode.quiet.size(), decode.all.size(), prefill.quiet.size(), prefill.all.size());
   line("median", decode.median(), bandwidth.median(), prefill.median());

@@ -1,4 +1,4 @@
-// How many million weights a second each format is written and read at, on one thread and on two.
+// How many million weights per second each format is written and read at, on one thread and on two.
 //   quantize_bench [rows] [cols]
 #include <fmt/format.h>
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/half.h"
-#include "convert/checkpoint.h"
+#include "support/checkpoint.h"
 
 namespace doppler {
 namespace {

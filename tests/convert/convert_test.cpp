@@ -2,10 +2,11 @@
 
 #include <cmath>
 
-#include "convert/checkpoint.h"
-#include "convert/tensor_map.h"
 #include "format/decode.h"
+#include "import/tensor_map.h"
 #include "model/weights.h"
+#include "support/checkpoint.h"
+#include "jinja/chat_template.h"
 
 namespace doppler {
 namespace {
@@ -71,7 +72,7 @@ TEST(Convert, ConfigAndTensorsComeBackFromTheArtefactAndAgree) {
       ModelConfig expected = config_from_hf(family_for(hf, name), hf, name);
       expected.id = "out";
       EXPECT_EQ(config, expected) << name;
-      EXPECT_THAT(disagreements(build_plan(config), weights_of(reader)), IsEmpty()) << name;
+      EXPECT_THAT(weight_faults(build_plan(config), weights_of(reader)), IsEmpty()) << name;
     }
   }
 }
@@ -201,14 +202,16 @@ TEST(Convert, TokenizerFilesTravelAlongAndStopTokensAreMerged) {
             "added_tokens":[{"id":1,"content":"b"},{"id":2,"content":"c"}]})");
   spill(folder / "tokenizer_config.json", R"({"add_bos_token":true})");
   spill(folder / "generation_config.json", R"({"eos_token_id":[106,1]})");
-  spill(folder / "chat_template.jinja", "{{ x }}");
+  spill(folder / "chat_template.jinja", "{{ bos_token }}");
+  spill(folder / "special_tokens_map.json", R"({"bos_token":"<only here>"})");
   ConvertOptions options = with("f32");
   options.no_tokenizer = false;
   convert(folder, c.target(), options);
-  for (const char* name :
-       {"tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja"}) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja",
+                           "special_tokens_map.json"}) {
     EXPECT_EQ(slurp(c.target() / name), slurp(folder / name)) << name;
   }
+  EXPECT_EQ(ChatTemplate::load(c.target()).render(Json::array(), Json(), true), "<only here>");
   const RdrrReader reader = RdrrReader::open(c.target());
   EXPECT_EQ(reader.manifest()["tokenizer"]["vocabSize"], 3);
   EXPECT_EQ(reader.manifest()["tokenizer"]["addBosToken"], true);

@@ -4,7 +4,7 @@
 #include <random>
 #include <vector>
 
-#include "convert/repack_mxfp4.h"
+#include "convert/quantize.h"
 #include "format/decode.h"
 
 namespace doppler {

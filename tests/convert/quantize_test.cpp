@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "convert/quantize_kernels.h"
+#include "format/decode.h"
 #include "support/golden_quants.h"
 
 namespace doppler {

@@ -107,7 +107,7 @@ TEST(Synth, EveryArchitectureGivesAnArtefactThatAgreesWithItsConfig) {
       Weights weights;
       for (const RdrrTensorEntry& entry : reader.entries()) weights.add(entry.slot, reader.tensor(entry));
       const ModelConfig config = read_model_config(reader.manifest(), "manifest.json");
-      EXPECT_THAT(disagreements(build_plan(config), weights), IsEmpty()) << known.name;
+      EXPECT_THAT(weight_faults(build_plan(config), weights), IsEmpty()) << known.name;
     }
   }
 }

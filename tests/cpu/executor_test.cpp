@@ -63,8 +63,8 @@ double bound_of(DType type) {
 }
 
 // Do few tokens see other numbers than many?
-bool rounds_many_otherwise(const cpu::Kernels& kernels) {
-  return !cpu::same_for_any_number(kernels.formats[cpu::kFormatQ4_K].input);
+bool gemm_rounds_otherwise(const cpu::Kernels& kernels) {
+  return !cpu::batch_invariant(kernels.formats[cpu::kFormatQ4_K].input);
 }
 
 class ExecutorTest : public ::testing::TestWithParam<Model> {};
@@ -98,7 +98,7 @@ TEST_P(ExecutorTest, InstructionSetsAgree) {
       if (first.empty()) first = logits;
       // A sum that rounds otherwise may tip an activation to the next of 255 steps. One with other steps is further
       // away; and a router may then choose another expert.
-      const bool steps = !rounds_many_otherwise(*kernels);
+      const bool steps = !gemm_rounds_otherwise(*kernels);
       if (!steps && type != DType::kF32 && m.config.experts > 0) continue;
       EXPECT_LE(error_of(logits, first), type == DType::kF32 ? 2e-4 : steps ? 2e-2 : 4e-2) << kernels->name;
     }
@@ -176,20 +176,21 @@ TEST_P(ExecutorTest, TokensOneByOneOrInAnyBlocksGiveTheSameBits) {
     const auto tokens = m.tokens(70);
     const size_t vocab = static_cast<size_t>(m.config.vocab);
     for (const cpu::Kernels* kernels : cpu::available_kernels()) {
-      const auto whole = cpu_executor(m, {}, {.kernels = kernels, .many_of_packed = cpu::kMany});
+      const auto whole = cpu_executor(m, {}, {.kernels = kernels, .min_gemm_tokens_packed = cpu::kMinGemmTokens});
       const auto all = copied(whole->forward(tokens, Logits::kAll));
       // Tokens in blocks so small that they are few are another input there.
-      const bool only_many = rounds_many_otherwise(*kernels) && (type == DType::kQ6_K || type == DType::kQ4_K);
+      const bool only_many = gemm_rounds_otherwise(*kernels) && (type == DType::kQ6_K || type == DType::kQ4_K);
       for (const int block : only_many ? std::vector{10, 14, 35} : std::vector{1, 2, 5, 16, 17}) {
-        const auto executor = cpu_executor(m, {.block = block}, {.kernels = kernels, .many_of_packed = cpu::kMany});
+        const auto executor =
+            cpu_executor(m, {.block = block}, {.kernels = kernels, .min_gemm_tokens_packed = cpu::kMinGemmTokens});
         EXPECT_EQ(copied(executor->forward(tokens, Logits::kAll)), all)
             << name_of(type) << " " << kernels->name << " blocks of " << block;
       }
       if (only_many) {  // and as many tokens as there are, held as few
-        const auto few =
-            copied(cpu_executor(m, {}, {.kernels = kernels, .many_of_packed = 71})->forward(tokens, Logits::kAll));
+        const auto few = copied(
+            cpu_executor(m, {}, {.kernels = kernels, .min_gemm_tokens_packed = 71})->forward(tokens, Logits::kAll));
         for (const int block : {1, 8, 9, 17}) {
-          const auto executor = cpu_executor(m, {.block = block}, {.kernels = kernels, .many_of_packed = 71});
+          const auto executor = cpu_executor(m, {.block = block}, {.kernels = kernels, .min_gemm_tokens_packed = 71});
           EXPECT_EQ(copied(executor->forward(tokens, Logits::kAll)), few)
               << name_of(type) << " " << kernels->name << " few in blocks of " << block;
         }

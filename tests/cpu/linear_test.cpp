@@ -55,7 +55,7 @@ struct Inputs {
   std::vector<float> floats;
 
   // As `many` tokens are held, or as few.
-  Inputs(const Kernels& kernels, const Linear& matrix, int tokens, bool many, Random& random) {
+  Inputs(const Kernels& kernels, const Linear& matrix, int tokens, bool gemm, Random& random) {
     const size_t cols = static_cast<size_t>(matrix.cols);
     floats = random.bells(cols * static_cast<size_t>(tokens), 2);
     exact = floats;
@@ -68,14 +68,14 @@ struct Inputs {
         continue;
       }
       std::byte* to = blocks.data() + t * bytes;
-      quantize_input(kernels, matrix.input(), many, row, matrix.cols, to);
+      quantize_input(kernels, matrix.input(), gemm, row, matrix.cols, to);
       rows.push_back(to);
-      for (size_t i = 0; i < cols; ++i) exact[t * cols + i] = value(matrix.input(), many, to, i);
+      for (size_t i = 0; i < cols; ++i) exact[t * cols + i] = value(matrix.input(), gemm, to, i);
     }
   }
 
-  static float value(Input input, bool many, const void* blocks, size_t i) {
-    if (input == Input::kInt8OrBytes && many) {
+  static float value(Input input, bool gemm, const void* blocks, size_t i) {
+    if (input == Input::kInt8OrBytes && gemm) {
       const ByteBlock& b = static_cast<const ByteBlock*>(blocks)[i / kBlock];
       return b.d * b.q[i % kBlock];
     }
@@ -106,7 +106,7 @@ Sum product(const float* w, const float* x, int cols) {
 double bound(const Sum& sum) { return 3e-6 * sum.size + 1e-6; }
 // Where many tokens are multiplied in bytes, weights are rounded to half a 127th of the largest of their block (of
 // those that its scales allow, which may be larger than those that are there).
-double bound_of_many(const Linear& matrix, const Sum& sum, const float* w, const float* x) {
+double bound_of_gemm(const Linear& matrix, const Sum& sum, const float* w, const float* x) {
   double rounding = 0;
   for (int b = 0; matrix.input() == Input::kInt8OrBytes && b < matrix.cols; b += kBlock) {
     float most = 0;
@@ -132,7 +132,7 @@ TEST_P(LinearTest, RowsTimesOneToken) {
       for (const int first : {0, matrix.some_row()}) {
         for (int count = 1; first + count <= 23; ++count) {
           std::vector<float> out(static_cast<size_t>(count) + 1, 77.0f);
-          multiply_rows(k(), matrix.linear, first, count, x.rows.data(), 1, out.data(), 0, matrix.scratch);
+          gemv_rows(k(), matrix.linear, first, count, x.rows.data(), 1, out.data(), 0, matrix.scratch);
           for (int r = 0; r < count; ++r) {
             const Sum expected = product(decoded.data() + (first + r) * cols, x.exact.data(), cols);
             ASSERT_NEAR(out[static_cast<size_t>(r)], expected.value, bound(expected))
@@ -160,7 +160,7 @@ TEST_P(LinearTest, TilesTimesManyTokens) {
         const int tokens = 1 + random.below(70);
         const Inputs x(k(), matrix.linear, tokens, true, random);
         std::vector<float> c(static_cast<size_t>(tokens) * kTileRows + 1, 77.0f);
-        multiply_tiles(k(), matrix.linear, first, rows, x.rows.data(), tokens, c.data(), matrix.scratch);
+        gemm_tiles(k(), matrix.linear, first, rows, x.rows.data(), tokens, c.data(), matrix.scratch);
         for (int t = 0; t < tokens; ++t) {
           for (int r = 0; r < rows; ++r) {
             const float* row = decoded.data() + (first + r) * cols;
@@ -168,7 +168,7 @@ TEST_P(LinearTest, TilesTimesManyTokens) {
             const Sum expected = product(row, token, cols);
             ASSERT_NEAR(c[static_cast<size_t>(t * kTileRows + r)],
                         expected.value + bias[static_cast<size_t>(first + r)],
-                        bound_of_many(matrix.linear, expected, row, token) + 1e-6)
+                        bound_of_gemm(matrix.linear, expected, row, token) + 1e-6)
                 << name_of(type) << " cols " << cols << " rows " << rows << " tokens " << tokens << " at " << t << ","
                 << r;
           }
@@ -208,9 +208,9 @@ TEST_P(LinearTest, ARowsResultDoesNotDependOnItsNeighbours) {
     const Matrix matrix(k(), w.tensor);
     const Inputs x(k(), matrix.linear, 1, false, random);
     float together[9], alone;
-    multiply_rows(k(), matrix.linear, 0, 9, x.rows.data(), 1, together, 0, matrix.scratch);
+    gemv_rows(k(), matrix.linear, 0, 9, x.rows.data(), 1, together, 0, matrix.scratch);
     for (int r = 0; r < 9; r += matrix.linear.packed ? kStripRows : 1) {
-      multiply_rows(k(), matrix.linear, r, 1, x.rows.data(), 1, &alone, 0, matrix.scratch);
+      gemv_rows(k(), matrix.linear, r, 1, x.rows.data(), 1, &alone, 0, matrix.scratch);
       EXPECT_EQ(alone, together[r]) << name_of(type) << " row " << r;
     }
   }
@@ -224,13 +224,13 @@ TEST_P(LinearTest, AnyNumberOfTokensGivesTheSameBits) {
       const OwnedTensor w("w", type, {37, cols}, random, 0.05f);
       const Matrix matrix(k(), w.tensor);
       const Inputs x(k(), matrix.linear, 13, false, random);
-      const bool same_input = same_for_any_number(matrix.linear.input());
-      std::vector<float> one(37), few(kMostFew * 40), many(2 * 13 * kTileRows);
-      if (same_input) multiply_tiles(k(), matrix.linear, 0, 37, x.rows.data(), 13, many.data(), matrix.scratch);
-      for (int tokens = 1; tokens <= kMostFew; ++tokens) {
-        multiply_rows(k(), matrix.linear, 0, 37, x.rows.data(), tokens, few.data(), 40, matrix.scratch);
+      const bool same_input = batch_invariant(matrix.linear.input());
+      std::vector<float> one(37), few(kMaxGemvTokens * 40), many(2 * 13 * kTileRows);
+      if (same_input) gemm_tiles(k(), matrix.linear, 0, 37, x.rows.data(), 13, many.data(), matrix.scratch);
+      for (int tokens = 1; tokens <= kMaxGemvTokens; ++tokens) {
+        gemv_rows(k(), matrix.linear, 0, 37, x.rows.data(), tokens, few.data(), 40, matrix.scratch);
         for (int t = 0; t < tokens; ++t) {
-          multiply_rows(k(), matrix.linear, 0, 37, x.rows.data() + t, 1, one.data(), 0, matrix.scratch);
+          gemv_rows(k(), matrix.linear, 0, 37, x.rows.data() + t, 1, one.data(), 0, matrix.scratch);
           for (int r = 0; r < 37; ++r) {
             const size_t row = static_cast<size_t>(r), token = static_cast<size_t>(t);
             ASSERT_EQ(one[row], few[token * 40 + row]) << name_of(type) << " " << cols << " of " << tokens;
@@ -257,15 +257,17 @@ TEST(Linear, BothWaysToFetchWeightsGiveTheSameBits) {
   if (!k) GTEST_SKIP() << "this machine has no AVX-512";
   Random random(18);
   for (const DType type : {DType::kQ4_K, DType::kQ6_K}) {
-    const auto one = type == DType::kQ4_K ? avx512::few_q4_k<avx512::OneStrip> : avx512::few_q6_k<avx512::OneStrip>;
-    const auto two = type == DType::kQ4_K ? avx512::few_q4_k<avx512::TwoStrips> : avx512::few_q6_k<avx512::TwoStrips>;
+    const auto one = type == DType::kQ4_K ? avx512::gemv_q4_k<avx512::PrefetchOneStrip>
+                                          : avx512::gemv_q6_k<avx512::PrefetchOneStrip>;
+    const auto two = type == DType::kQ4_K ? avx512::gemv_q4_k<avx512::PrefetchTwoStrips>
+                                          : avx512::gemv_q6_k<avx512::PrefetchTwoStrips>;
     for (const int cols : {32, 288, 1152}) {
       const OwnedTensor w("w", type, {80, cols}, random, 0.05f);
       const Matrix matrix(*k, w.tensor);
-      const Inputs x(*k, matrix.linear, kMostFew, false, random);
+      const Inputs x(*k, matrix.linear, kMaxGemvTokens, false, random);
       for (const int rows : {1, 16, 17, 32, 47, 80}) {
-        for (const int tokens : {1, 2, kMostFew}) {
-          std::vector<float> a(kMostFew * 80 + 1, 77.0f), b = a;
+        for (const int tokens : {1, 2, kMaxGemvTokens}) {
+          std::vector<float> a(kMaxGemvTokens * 80 + 1, 77.0f), b = a;
           one(matrix.linear.data, rows, cols, x.rows.data(), tokens, a.data(), 80, nullptr);
           two(matrix.linear.data, rows, cols, x.rows.data(), tokens, b.data(), 80, w.tensor.bytes.data());
           ASSERT_EQ(a, b) << name_of(type) << " cols " << cols << " rows " << rows << " tokens " << tokens;
@@ -287,8 +289,8 @@ TEST(Linear, TilesOfAmxGiveTheBitsOfAvx512) {
       const Inputs x(*avx512, one.linear, 100, true, random);
       for (const int tokens : {1, 9, 16, 17, 32, 33, 48, 49, 100}) {
         std::vector<float> a(static_cast<size_t>(tokens) * 64), b = a;
-        multiply_tiles(*avx512, one.linear, 0, 64, x.rows.data(), tokens, a.data(), one.scratch);
-        multiply_tiles(*amx, other.linear, 0, 64, x.rows.data(), tokens, b.data(), other.scratch);
+        gemm_tiles(*avx512, one.linear, 0, 64, x.rows.data(), tokens, a.data(), one.scratch);
+        gemm_tiles(*amx, other.linear, 0, 64, x.rows.data(), tokens, b.data(), other.scratch);
         ASSERT_EQ(a, b) << name_of(type) << " cols " << cols << " tokens " << tokens;
       }
     }
@@ -319,15 +321,15 @@ TEST_P(LinearTest, ExtremeQuantsDoNotOverflow) {
       float out[8];
       std::vector<float> c(9 * kTileRows);
       const std::vector<const void*> few(1, blocks.data()), many(9, wide.data());
-      multiply_rows(k(), matrix.linear, 0, 8, few.data(), 1, out, 0, matrix.scratch);
-      multiply_tiles(k(), matrix.linear, 0, 8, many.data(), 9, c.data(), matrix.scratch);
+      gemv_rows(k(), matrix.linear, 0, 8, few.data(), 1, out, 0, matrix.scratch);
+      gemm_tiles(k(), matrix.linear, 0, 8, many.data(), 9, c.data(), matrix.scratch);
       for (int r = 0; r < 8; ++r) {
         const Sum expected = product(decoded.data() + r * 512, x.data(), 512);
         EXPECT_NEAR(out[r], expected.value, 1e-5 * expected.size) << name_of(type);
         for (int t = 0; t < 9; ++t)
           EXPECT_NEAR(
               c[static_cast<size_t>(t * kTileRows + r)], expected.value,
-              1e-5 * expected.size + bound_of_many(matrix.linear, expected, decoded.data() + r * 512, x.data()));
+              1e-5 * expected.size + bound_of_gemm(matrix.linear, expected, decoded.data() + r * 512, x.data()));
       }
     }
   }

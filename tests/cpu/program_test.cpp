@@ -38,12 +38,13 @@ TEST_P(ProgramTest, LiveValuesNeverShareMemory) {
     for (const bool fuse : {false, true}) {
       for (const int block : {1, 7, 64}) {
         const Program program = compiled(m, fuse, block);
-        EXPECT_THAT(overlapping_slots(program, block), ::testing::IsEmpty());
+        EXPECT_THAT(overlapping_buffers(program, block), ::testing::IsEmpty());
         size_t separate = 0;
-        for (const Slot& slot : program.slots) {
-          if (slot.first >= 0 && !slot.outside && !slot.local) separate += slot.row_bytes * static_cast<size_t>(block);
+        for (const Buffer& buffer : program.buffers) {
+          if (buffer.first >= 0 && !buffer.outside && !buffer.local)
+            separate += buffer.row_bytes * static_cast<size_t>(block);
         }
-        EXPECT_LT(program.arena_bytes, separate + 64 * program.slots.size());
+        EXPECT_LT(program.arena_bytes, separate + 64 * program.buffers.size());
       }
     }
   }
@@ -53,18 +54,18 @@ TEST_P(ProgramTest, NothingIsReadBeforeItIsWritten) {
   const RandomModel m(GetParam()(), DType::kQ4_K);
   for (const bool fuse : {false, true}) {
     const Program program = compiled(m, fuse);
-    std::vector<bool> written(program.slots.size(), false);
+    std::vector<bool> written(program.buffers.size(), false);
     for (const Node& node : program.nodes) {
       if (node.kind == NodeKind::kRows) {
         for (const Op& op : node.ops) {
           for (const int s : op.in)
-            EXPECT_TRUE(written[static_cast<size_t>(s)]) << program.slots[static_cast<size_t>(s)].name;
+            EXPECT_TRUE(written[static_cast<size_t>(s)]) << program.buffers[static_cast<size_t>(s)].name;
           if (op.out >= 0) written[static_cast<size_t>(op.out)] = true;
         }
         continue;
       }
-      for (const int s : slots_read(node)) EXPECT_TRUE(written[static_cast<size_t>(s)]);
-      for (const int s : slots_written(node)) written[static_cast<size_t>(s)] = true;
+      for (const int s : buffers_read(node)) EXPECT_TRUE(written[static_cast<size_t>(s)]);
+      for (const int s : buffers_written(node)) written[static_cast<size_t>(s)] = true;
     }
     EXPECT_TRUE(written[static_cast<size_t>(program.output)]);
   }
@@ -81,7 +82,7 @@ TEST_P(ProgramTest, UnfusedEveryStepIsFinishedOnceInOrder) {
     }
   }
   EXPECT_EQ(next, static_cast<int>(m.plan.steps.size()));
-  for (const Slot& slot : program.slots) EXPECT_FALSE(slot.local);
+  for (const Buffer& buffer : program.buffers) EXPECT_FALSE(buffer.local);
 }
 
 TEST_P(ProgramTest, EveryThreadBeginsAProductWithWeightsOfItsOwn) {

@@ -70,7 +70,7 @@ TEST_P(DecodeTaps, KeepEveryTokenOfASubmitAndChangeNoChoice) {
     std::string last;
     const Tap enough = [&](const Step& step, std::span<const float>, int, int) {
       last = step.name;
-      if (step.name == "layer0.attn_norm") fail({ErrorCode::kUsage, "seen enough", "", "", "", ""});
+      if (step.name == "layer0.attn_norm") fail({.code = ErrorCode::kUsage, .what = "seen enough"});
     };
     tapped->rewind(static_cast<int>(prompt.size()));
     tapped->set_tap_at(enough, steps);

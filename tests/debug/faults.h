@@ -1,4 +1,4 @@
-// Ten ways in which engines have gone wrong, planted: the run under test gets an altered config, plan or weights (or
+// Ways in which engines have gone wrong, planted: the run under test gets an altered config, plan or weights (or
 // loses count of its tokens), the other side stays true.
 #pragma once
 
@@ -15,7 +15,7 @@
 namespace doppler::testing {
 
 // What the faulty run is made from.
-struct Faulty {
+struct AlteredModel {
   ModelConfig config;
   Plan plan;
   Weights weights;
@@ -28,15 +28,15 @@ struct Fault {
   std::string model;  // "gemma3-a f32", or "tiny"
   std::string step;   // the first that is wrong
   std::string cause;  // part of the sentence
-  std::function<void(Faulty&)> plant;
+  std::function<void(AlteredModel&)> plant;
 };
 
 inline void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.name; }
 
-inline void rebuild(Faulty& f) { f.plan = build_plan(f.config); }
+inline void rebuild(AlteredModel& f) { f.plan = build_plan(f.config); }
 
 // Weights that no step uses any more are dropped, as an engine that skips a step would never touch them.
-inline void rebuild_without(Faulty& f, const std::string& part) {
+inline void rebuild_without(AlteredModel& f, const std::string& part) {
   rebuild(f);
   Weights kept;
   for (const auto& [slot, tensor] : f.weights.all()) {
@@ -47,7 +47,7 @@ inline void rebuild_without(Faulty& f, const std::string& part) {
   f.weights = kept;
 }
 
-inline void corrupt_block(Faulty& f, const std::string& slot, size_t row, size_t block) {
+inline void corrupt_block(AlteredModel& f, const std::string& slot, size_t row, size_t block) {
   Tensor tensor = f.weights.at(slot);
   std::vector<std::byte>& copy = f.bytes.emplace_back(tensor.bytes.begin(), tensor.bytes.end());
   constexpr size_t kBlockBytes = 144, kHeader = 16;  // Q4_K: two scales, twelve bytes of six-bit scales, 128 of nibbles
@@ -65,17 +65,17 @@ inline std::vector<Fault> planted_faults() {
   };
   return {
       {"NormOffsetDropped", "gemma3-a f32", "layer0.attn_norm", "offset of 1 is missing",
-       [](Faulty& f) {
+       [](AlteredModel& f) {
          f.config.norm_offset = 0;
          rebuild(f);
        }},
       {"EmbeddingScaleDropped", "gemma3-a f32", "embed", "embedding scale is missing",
-       [](Faulty& f) {
+       [](AlteredModel& f) {
          f.config.embed_scale = 1;
          rebuild(f);
        }},
       {"WrongRopeBaseOnLocalLayers", "gemma3-a f32", "layer0.q_rope", "rope base",
-       [local](Faulty& f) {
+       [local](AlteredModel& f) {
          const double global = f.config.ropes[0].theta;
          local(f.config, [&](const LayerConfig& layer) {
            f.config.ropes[static_cast<size_t>(layer.rope)].theta = global == 1e6 ? 1e6 : 1e4;
@@ -83,39 +83,39 @@ inline std::vector<Fault> planted_faults() {
          rebuild(f);
        }},
       {"WindowOffByOne", "gemma3-a f32", "layer0.attention", "window is off by one",
-       [](Faulty& f) {
+       [](AlteredModel& f) {
          for (LayerConfig& layer : f.config.layers) layer.window += layer.window > 0 ? 1 : 0;
          rebuild(f);
        }},
       {"QkNormSkipped", "gemma3-a f32", "layer0.q_norm", "does not compute this step",
-       [](Faulty& f) {
+       [](AlteredModel& f) {
          f.config.qk_norm = false;
          rebuild_without(f, "q_norm");
          rebuild_without(f, "k_norm");
        }},
       {"PostFfnNormSkipped", "gemma3-a f32", "layer0.post_ffn_norm", "does not compute this step",
-       [](Faulty& f) {
+       [](AlteredModel& f) {
          f.config.post_ffn_norm = false;
          rebuild_without(f, "post_ffn_norm");
        }},
       {"LogitSoftCapSkipped", "gemma2-a f32", "logits", "soft-cap was skipped",
-       [](Faulty& f) {
+       [](AlteredModel& f) {
          f.config.logit_softcap = 0;
          rebuild(f);
        }},
       {"AttentionSoftCapSkipped", "gemma2-a f32", "layer0.attention", "caps the scores softly at 50",
-       [](Faulty& f) {
+       [](AlteredModel& f) {
          f.config.attn_softcap = 0;
          rebuild(f);
        }},
       {"QNormOffsetDropped", "gemma3-a f32", "layer2.q_norm", "offset of 1 is missing",
-       [](Faulty& f) {
+       [](AlteredModel& f) {
          for (Step& step : f.plan.steps) {
            if (step.name == "layer2.q_norm") std::get<Norm>(step.op).offset = 0;
          }
        }},
       {"GateAndUpSwapped", "gemma3-a f32", "layer0.gate_proj", "layer0.gate_proj and layer0.up_proj are swapped",
-       [](Faulty& f) {
+       [](AlteredModel& f) {
          for (int i = 0; i < f.config.layer_count(); ++i) {
            const std::string layer = "layer" + std::to_string(i);
            const Tensor gate = f.weights.at(layer + ".gate_proj");
@@ -124,9 +124,9 @@ inline std::vector<Fault> planted_faults() {
          }
        }},
       {"OneQ4KBlockCorrupted", "tiny", "layer5.gate_proj", "only column 333 of 1024 is wrong",
-       [](Faulty& f) { corrupt_block(f, "layer5.gate_proj", 333, 1); }},
+       [](AlteredModel& f) { corrupt_block(f, "layer5.gate_proj", 333, 1); }},
       {"KvPositionOffByOne", "gemma3-a f32", "layer0.q_rope", "kv position is off by one",
-       [](Faulty& f) { f.slip_at = 11; }},
+       [](AlteredModel& f) { f.slip_at = 11; }},
   };
 }
 

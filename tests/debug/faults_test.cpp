@@ -18,8 +18,8 @@
 namespace doppler {
 namespace {
 
+using testing::AlteredModel;
 using testing::Fault;
-using testing::Faulty;
 
 // Makes the position counter slip by running one token too many, unseen, before token `at`.
 class Slipping : public Executor {
@@ -76,7 +76,7 @@ class PlantedFaults : public ::testing::TestWithParam<std::string> {
     return testing::Reference(DOPPLER_TEST_DATA "/models/" + model.substr(0, model.find(' '))).ids("prompt_ids");
   }
 
-  std::unique_ptr<Executor> executor(const Faulty& f) {
+  std::unique_ptr<Executor> executor(const AlteredModel& f) {
     const ExecutorOptions options{.context = 128, .threads = 2, .checked = true};
     std::unique_ptr<Executor> made = GetParam() == "webgpu" ? make_gpu_executor(f.config, f.plan, f.weights, options)
                                                             : make_cpu_executor(f.config, f.plan, f.weights, options);
@@ -106,7 +106,7 @@ TEST_P(PlantedFaults, AreFoundByTheNameOfTheirStep) {
     }
     const LoadedModel& model = *healthy.model;
     const Bounds bounds = bounds_for(model.weights, true);
-    Faulty faulty{model.config, model.plan, model.weights, {}, -1};
+    AlteredModel faulty{model.config, model.plan, model.weights, {}, -1};
     if (fresh) {
       const Stages run = capture_run(*executor(faulty), faulty.plan, tokens, {});
       const Comparison well = compare_stages(run, healthy.reference, faulty.plan, faulty.weights, bounds);

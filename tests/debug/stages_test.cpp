@@ -8,7 +8,6 @@
 #include "debug/probe.h"
 #include "debug/statistics.h"
 #include "engine/backend.h"
-#include "engine/self_test.h"
 #include "support/scratch.h"
 
 namespace doppler {
@@ -56,7 +55,7 @@ TEST_F(Shipped, BlocksAreJoined) {
 }
 
 TEST_F(Shipped, GeneratedTokensAreCapturedAsIfTheyHadBeenInThePrompt) {
-  const Stages grown = capture_run(*cpu(), model_.plan, kPrompt, {}, 3);
+  const Stages grown = capture_run(*cpu(), model_.plan, kPrompt, {}, {.generate = 3});
   ASSERT_EQ(grown.prompt_ids.size(), kPrompt.size() + 3);
   EXPECT_EQ(grown.prompt_ids[7], 1189);  // " blue"
   const Stages whole = capture_run(*cpu(), model_.plan, grown.prompt_ids, {});
@@ -66,8 +65,9 @@ TEST_F(Shipped, GeneratedTokensAreCapturedAsIfTheyHadBeenInThePrompt) {
 }
 
 TEST_F(Shipped, TooMuchIsRefusedBeforeAnythingRuns) {
-  EXPECT_NE(testing::sentence([&] { capture_run(*cpu(), model_.plan, kPrompt, {}, 0, 1 << 10); }).find("memory"),
-            std::string::npos);
+  EXPECT_NE(
+      testing::sentence([&] { capture_run(*cpu(), model_.plan, kPrompt, {}, {.max_bytes = 1 << 10}); }).find("memory"),
+      std::string::npos);
 }
 
 TEST_F(Shipped, AFileGivesBackWhatWasWritten) {

@@ -5,8 +5,8 @@
 
 #include "base/files.h"
 #include "bench/baselines.h"
-#include "bench/compare.h"
-#include "bench/plot.h"
+#include "bench/inference.h"
+#include "bench/statistics.h"
 #include "support/json_schema.h"
 #include "support/scratch.h"
 

@@ -3,9 +3,9 @@
 
 #include "convert/convert.h"
 #include "convert/gguf_export.h"
-#include "convert/gguf_model.h"
 #include "engine/backend.h"
 #include "engine/session.h"
+#include "import/gguf_model.h"
 #include "support/reference.h"
 #include "support/scratch.h"
 
@@ -13,20 +13,6 @@ namespace doppler {
 namespace {
 
 using ::testing::HasSubstr;
-
-LoadedModel assembled(OpenedGguf opened) {
-  ModelParts parts;
-  parts.config = std::move(opened.config);
-  parts.weights = std::move(opened.weights);
-  parts.owner = std::move(opened.owner);
-  if (opened.tokenizer) {
-    parts.tokenizer =
-        Tokenizer::from_files(opened.tokenizer->tokenizer_json, opened.tokenizer->tokenizer_config_json, "test");
-    parts.chat_template =
-        ChatTemplate::from_config(parse_json(opened.tokenizer->tokenizer_config_json, "test"), "test");
-  }
-  return LoadedModel::assemble(std::move(parts), "test");
-}
 
 class GgufCheckpoint : public ::testing::TestWithParam<const char*> {};
 
@@ -38,7 +24,7 @@ TEST_P(GgufCheckpoint, EveryStageAgreesWithTheReference) {
   options.no_tokenizer = true;
   convert(source, scratch / "a", options);
   export_gguf(scratch / "a", scratch / "m.gguf", {.threads = 2});
-  const LoadedModel model = assembled(open_gguf(scratch / "m.gguf", 2));
+  const LoadedModel model = LoadedModel::load(scratch / "m.gguf");
   const testing::Reference reference(source);
   for (const char* backend : {"ref", "cpu"}) {
     const auto executor = make_executor(model, backend, {.context = 256, .threads = 2, .block = 0, .checked = true});
@@ -60,9 +46,9 @@ TEST(GgufTiny, SaysTheSameFromTheFile) {
   testing::Scratch scratch;
   const LoadedModel ours = LoadedModel::load(DOPPLER_SOURCE_DIR "/models/tiny");
   export_gguf(DOPPLER_SOURCE_DIR "/models/tiny", scratch / "m.gguf", {.threads = 2});
-  OpenedGguf opened = open_gguf(scratch / "m.gguf", 2);
-  EXPECT_LT(opened.copied_bytes, 100'000u) << "only norms are copied; matrices stay in the file";
-  const LoadedModel theirs = assembled(std::move(opened));
+  EXPECT_LT(open_gguf(scratch / "m.gguf", 2).copied_bytes, 100'000u)
+      << "only norms are copied; matrices stay in the file";
+  const LoadedModel theirs = LoadedModel::load(scratch / "m.gguf");
   EXPECT_EQ(theirs.config.eos_ids, ours.config.eos_ids);
   const Json question = Json::array({{{"role", "user"}, {"content", "Tell me a story about a brave cat."}}});
   std::vector<std::string> texts;
@@ -80,11 +66,10 @@ TEST(GgufTiny, OtherMixesStillKnowTheColourOfTheSky) {
   for (const char* quant : {"q4_0", "q4_k_m", "q8_0", "bf16"}) {
     testing::Scratch scratch;
     export_gguf(DOPPLER_SOURCE_DIR "/models/tiny", scratch / "m.gguf", {.quant = quant, .threads = 2});
-    OpenedGguf opened = open_gguf(scratch / "m.gguf", 2);
+    const LoadedModel model = LoadedModel::load(scratch / "m.gguf");
     if (std::string(quant) == "q4_0") {
-      EXPECT_THAT(opened.notes, ::testing::Contains(HasSubstr("Q4_0, which there are no kernels for, held as Q8_0")));
+      EXPECT_THAT(model.notes, ::testing::Contains(HasSubstr("Q4_0, which there are no kernels for, held as Q8_0")));
     }
-    const LoadedModel model = assembled(std::move(opened));
     Session session(make_executor(model, "cpu", {.context = 64}), &*model.tokenizer, 64);
     EXPECT_EQ(session.generate(model.tokenizer->encode("The color of the sky is", true), {.max_tokens = 2}).text,
               " blue.")

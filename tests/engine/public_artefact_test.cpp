@@ -4,8 +4,8 @@
 
 #include <set>
 
-#include "convert/checkpoint.h"
 #include "engine/backend.h"
+#include "support/checkpoint.h"
 #include "support/reference.h"
 
 namespace doppler {

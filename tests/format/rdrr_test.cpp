@@ -5,7 +5,7 @@
 #include <fstream>
 #include <random>
 
-#include "base/mapped_pages.h"
+#include "base/files.h"
 #include "support/scratch.h"
 
 namespace doppler {

@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     const ModelConfig config = read_model_config(manifest.json, "fuzz");
     const Plan plan = build_plan(config);
-    disagreements(plan, weights);
+    weight_faults(plan, weights);
     kv_cache_bytes(config, config.max_context);
     for (const RopeConfig& rope : config.ropes) make_rope_table(rope, config.head_dim);
     Json again = {{"modelId", config.id}};  // whoever writes a manifest names it

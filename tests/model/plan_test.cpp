@@ -88,7 +88,7 @@ TEST(Cost, CountsWhatOneTokenMustRead) {
       weights.add(use.slot, tensor);
     }
   }
-  EXPECT_TRUE(disagreements(plan, weights).empty());
+  EXPECT_TRUE(weight_faults(plan, weights).empty());
   const Cost cost = decode_cost(plan, weights, 9);
   EXPECT_DOUBLE_EQ(cost.weight_bytes, static_cast<double>(matrices) + 24 * 4);  // all of it, and one embedding row
   EXPECT_DOUBLE_EQ(cost.kv_bytes, 2 /*layers*/ * 10 * 2 * 16 * 2);
@@ -101,7 +101,7 @@ TEST(Weights, SaysWhatIsMissingMisshapenOrUnused) {
   Weights weights;
   weights.add("final_norm", Tensor{"model.norm.weight", DType::kF32, {23}, {}});
   weights.add("layer0.q_norm", Tensor{"model.layers.0.q", DType::kF32, {8}, {}});
-  const std::vector<std::string> faults = disagreements(plan, weights);
+  const std::vector<std::string> faults = weight_faults(plan, weights);
   const auto mentions = [&](const std::string& text) {
     for (const std::string& fault : faults) {
       if (fault.find(text) != std::string::npos) return true;

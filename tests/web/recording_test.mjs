@@ -21,7 +21,7 @@ test('a page records at most twice as slowly as the native program', {timeout: 3
   const page = await plainPage(await openBrowser(), server.origin);
   const loaded = await tryLoad(page, `${server.origin}/models/model/`);
   assert.equal(loaded.info?.id, 'llama-a', loaded.message);
-  const inPage = [], natively = [];  // microseconds a dispatch
+  const inPage = [], natively = [];  // microseconds per dispatch
   for (let round = 0; round < rounds; ++round) {
     const native = profile();  // its figures are medians over the tokens; a run in the page is one figure
     natively.push((native.encode_us + native.submit_us) / native.dispatches);

@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/mapped_pages.h"
 #include "host.h"
 
 namespace doppler {
@@ -18,8 +17,9 @@ bool file_exists(const fs::path& path) {
 std::string read_text_file(const fs::path& path) {
   const std::string name = path.filename().string();
   const double size = host_file_size(name.data(), static_cast<uint32_t>(name.size()));
-  if (size < 0) fail({ErrorCode::kFile, "the model has no such file", name, "", "", ""});
-  if (size > 512.0 * 1024 * 1024) fail({ErrorCode::kMemory, "the file is too large for a page", name, "", "", ""});
+  if (size < 0) fail({.code = ErrorCode::kFile, .what = "the model has no such file", .where = name});
+  if (size > 512.0 * 1024 * 1024)
+    fail({.code = ErrorCode::kMemory, .what = "the file is too large for a page", .where = name});
   std::string text(static_cast<size_t>(size), '\0');
   host_file_read(name.data(), static_cast<uint32_t>(name.size()), 0, text.data(), static_cast<uint32_t>(text.size()));
   return text;
@@ -31,7 +31,7 @@ void drop_mapped_pages(std::span<const std::byte>) {}
 MappedFile::MappedFile(const fs::path& path) {
   const std::string name = path.filename().string();
   const double size = host_file_size(name.data(), static_cast<uint32_t>(name.size()));
-  if (size < 0) fail({ErrorCode::kFile, "the model has no such file", name, "", "", ""});
+  if (size < 0) fail({.code = ErrorCode::kFile, .what = "the model has no such file", .where = name});
   size_ = static_cast<size_t>(size);
   auto* bytes = new std::byte[size_];
   host_file_read(name.data(), static_cast<uint32_t>(name.size()), 0, bytes, static_cast<uint32_t>(size_));

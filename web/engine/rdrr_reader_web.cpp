@@ -34,7 +34,7 @@ class ShardSource : public TensorSource {
       if (out.empty()) return;
       offset = 0;
     }
-    fail({ErrorCode::kInternal, "a read leaves its tensor", "", "", "", ""});
+    fail({.code = ErrorCode::kInternal, .what = "a read leaves its tensor"});
   }
 
  private:
@@ -76,8 +76,10 @@ RdrrReader RdrrReader::open(const fs::path& path) {
   }
   if (!faults.empty()) {
     const std::string more = faults.size() > 1 ? fmt::format("; and {} more", faults.size() - 1) : "";
-    fail({ErrorCode::kFormat, "the artefact is damaged: " + faults.front() + more, path.string(), "", "",
-          "Delete the stored model and download it again"});
+    fail({.code = ErrorCode::kFormat,
+          .what = "the artefact is damaged: " + faults.front() + more,
+          .where = path.string(),
+          .todo = "Delete the stored model and download it again"});
   }
   return reader;
 }

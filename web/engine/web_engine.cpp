@@ -21,8 +21,11 @@ double ms_since(Clock::time_point start) {
 int whole(const Json& request, std::string_view key, int otherwise, int least, int most) {
   const int64_t value = int_or(request, key, otherwise, "request");
   if (value < least || value > most) {
-    fail({ErrorCode::kUsage, "an option is out of range", std::string(key), fmt::format("{} to {}", least, most),
-          std::to_string(value), ""});
+    fail({.code = ErrorCode::kUsage,
+          .what = "an option is out of range",
+          .where = std::string(key),
+          .expected = fmt::format("{} to {}", least, most),
+          .got = std::to_string(value)});
   }
   return static_cast<int>(value);
 }
@@ -31,7 +34,10 @@ std::vector<int32_t> read_ids(const Json& request) {
   std::vector<int32_t> ids;
   for (const Json& id : require_array(request, "ids", "request")) {
     if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > INT32_MAX) {
-      fail({ErrorCode::kUsage, "a token id is not a whole number", "request: ids", "", brief(id), ""});
+      fail({.code = ErrorCode::kUsage,
+            .what = "a token id is not a whole number",
+            .where = "request: ids",
+            .got = brief(id)});
     }
     ids.push_back(id.get<int32_t>());
   }
@@ -76,12 +82,12 @@ Json WebEngine::answer(const Json& request) {
   if (verb == "generate") return generate(request);
   if (verb == "inspect") return inspect(request);
   if (verb == "bench") return bench(request);
-  if (verb == "opinions") return opinions(request);
-  fail({ErrorCode::kUsage, "an unknown verb", "request", "", verb, ""});
+  if (verb == "score") return score(request);
+  fail({.code = ErrorCode::kUsage, .what = "an unknown verb", .where = "request", .got = verb});
 }
 
 Session& WebEngine::session() {
-  if (!session_) fail({ErrorCode::kUsage, "no model is loaded", "", "", "", "Load one first"});
+  if (!session_) fail({.code = ErrorCode::kUsage, .what = "no model is loaded", .todo = "Load one first"});
   return *session_;
 }
 
@@ -90,7 +96,7 @@ Json WebEngine::load(const Json& request) {
   session_.reset();
   model_.reset();
   pace_ = DecodePace(batch_ = 0);
-  model_.emplace(LoadedModel::load(require_string(request, "name", "request")));
+  model_.emplace(LoadedModel::load_rdrr(require_string(request, "name", "request")));
   const ModelConfig& config = model_->config;
   const int context = whole(request, "context", default_context(config), 1, 1 << 20);
   const int block = whole(request, "block", 0, 0, 4096);
@@ -118,8 +124,10 @@ Json WebEngine::encode(const Json& request) {
     return {{"ids", tokenizer.encode(text->get<std::string>(), bool_or(request, "special", true, "request"))}};
   }
   if (!model_->chat_template || !model_->chat_template->present()) {
-    fail({ErrorCode::kUsage, "this model has no chat template, so it cannot chat", model_->config.id, "", "",
-          "Let it go on from a plain text instead"});
+    fail({.code = ErrorCode::kUsage,
+          .what = "this model has no chat template, so it cannot chat",
+          .where = model_->config.id,
+          .todo = "Let it go on from a plain text instead"});
   }
   const Json* tools = find(request, "tools");
   const std::string text =
@@ -205,7 +213,7 @@ Json WebEngine::inspect(const Json& request) {
   executor.set_tap({});
   executor.reset();
   // The session believes that its own tokens are still in the context: begin it anew.
-  session_->forget();
+  session_->invalidate();
   return {{"steps", statistics.to_json()}, {"next", next}, {"tokens", ids.size()}};
 }
 
@@ -216,68 +224,40 @@ Json WebEngine::bench(const Json& request) {
   const int tokens = whole(request, "tokens", 0, 0, 1 << 20);
   if (const int batch = whole(request, "decodeBatch", 0, 0, 64); batch != batch_) pace_ = DecodePace(batch_ = batch);
   Executor& executor = session().executor();
-  TapSteps looked_at;
+  TapSteps tapped;
   if (const Json* steps = find(request, "taps"); steps && steps->is_array()) {
-    for (const Json& step : *steps) looked_at.insert(step.is_string() ? step.get<std::string>() : "");
+    for (const Json& step : *steps) tapped.insert(step.is_string() ? step.get<std::string>() : "");
   }
   const auto ignore = [](const Step&, std::span<const float>, int, int) {};
-  if (!looked_at.empty()) executor.set_tap_at(ignore, looked_at);
+  if (!tapped.empty()) executor.set_tap_at(ignore, tapped);
+  const int32_t first = whole(request, "first", 0, 0, model_->config.vocab - 1);
+  const GreedyRun run = run_greedy(executor, prompt, first, tokens, pace_);
+  if (!tapped.empty()) executor.set_tap({});
   executor.reset();
-  const auto start = Clock::now();
-  int32_t token = whole(request, "first", 0, 0, model_->config.vocab - 1);
-  if (!prompt.empty()) token = argmax(executor.forward(prompt, Logits::kLast));
-  const double first = ms_since(start);
-  const DeviceCounters before = executor.counters();
-  std::vector<double> times;
-  std::vector<int32_t> ids{token};
-  while (static_cast<int>(times.size()) < tokens) {
-    const auto token_start = Clock::now();
-    const int left = tokens - static_cast<int>(times.size()), wanted = std::min(pace_.batch(), left);
-    std::vector<int32_t> chosen = executor.decode(token, wanted, {}, times.size(), left > wanted);
-    if (chosen.empty()) chosen.push_back(argmax(executor.forward(std::span(&token, 1), Logits::kLast)));
-    token = chosen.back();
-    const double took = ms_since(token_start);
-    pace_.took(static_cast<int>(chosen.size()), took);
-    times.insert(times.end(), chosen.size(), took / static_cast<double>(chosen.size()));
-    ids.insert(ids.end(), chosen.begin(), chosen.end());
-  }
-  const DeviceCounters after = executor.counters();
-  if (!looked_at.empty()) executor.set_tap({});
-  executor.reset();
-  session_->forget();
-  return {{"firstTokenMs", first},
-          {"tokenMs", times},
-          {"ids", ids},
-          {"decodeSubmits", after.submits - before.submits},
-          {"decodeDispatches", after.dispatches - before.dispatches},
-          {"deviceBytes", after.bytes}};
+  session_->invalidate();
+  return {{"firstTokenMs", run.first_token_ms},
+          {"tokenMs", run.token_ms},
+          {"ids", run.ids},
+          {"decodeSubmits", run.spent.submits},
+          {"decodeDispatches", run.spent.dispatches},
+          {"deviceBytes", run.spent.bytes}};
 }
 
 // What the model would say after each of the ids but the last, and −ln p of what is there.
-Json WebEngine::opinions(const Json& request) {
+Json WebEngine::score(const Json& request) {
   const std::vector<int32_t> ids = read_ids(request);
   Executor& executor = session().executor();
-  executor.reset();
   check_tokens(model_->config, ids, 0, static_cast<int>(ids.size()));
+  constexpr size_t kBatch = 32;  // tokens whose logits are held at once
   std::vector<int32_t> choices;
-  std::vector<double> surprises;
-  constexpr size_t kPiece = 32;  // tokens whose logits are held at once
-  for (size_t at = 0; at + 1 < ids.size(); at += kPiece) {
-    const auto piece = std::span(ids).subspan(at, std::min(kPiece, ids.size() - 1 - at));
-    const std::span<const float> logits = executor.forward(piece, Logits::kAll);
-    const size_t vocab = logits.size() / piece.size();
-    for (size_t i = 0; i < piece.size(); ++i) {
-      const std::span<const float> row = logits.subspan(i * vocab, vocab);
-      choices.push_back(argmax(row));
-      const double best = row[static_cast<size_t>(choices.back())];
-      double total = 0;
-      for (const float logit : row) total += std::exp(logit - best);
-      surprises.push_back(std::log(total) + best - row[static_cast<size_t>(ids[at + i + 1])]);
-    }
+  std::vector<double> nll;
+  for (const TokenScore& token : score_tokens(executor, ids, kBatch)) {
+    choices.push_back(token.choice);
+    nll.push_back(token.nll);
   }
   executor.reset();
-  session_->forget();
-  return {{"choices", choices}, {"surprises", surprises}};
+  session_->invalidate();
+  return {{"choices", choices}, {"nll", nll}};
 }
 
 }  // namespace doppler::web

@@ -5,8 +5,9 @@
 #include <optional>
 
 #include "base/json.h"
-#include "engine/decode_pace.h"
+#include "engine/decode_loop.h"
 #include "engine/loaded_model.h"
+#include "engine/perplexity.h"
 #include "engine/session.h"
 
 namespace doppler::web {
@@ -23,13 +24,13 @@ class WebEngine {
   Json generate(const Json& request);  // pieces go to the host as they come
   Json inspect(const Json& request);   // what every step of a prompt computes, in numbers
   Json bench(const Json& request);     // one run of a benchmark
-  Json opinions(const Json& request);  // what it thinks of given tokens
+  Json score(const Json& request);     // how likely given tokens are
 
   Session& session();
 
   std::optional<LoadedModel> model_;
   std::unique_ptr<Session> session_;
-  int batch_ = 0;  // tokens a batch of a benchmark, 0: by its pace, which is kept from run to run
+  int batch_ = 0;  // tokens per batch of a benchmark, 0: by its pace, which is kept from run to run
   DecodePace pace_{0};
 };
 

@@ -27,7 +27,7 @@ class Progress {
     this.timer = null;
   }
 
-  // Told at most ten times a second, but the last word always comes.
+  // Told at most ten times per second, but the last word always comes.
   add(bytes) {
     this.loaded += bytes;
     const wait = this.told + 100 - performance.now();

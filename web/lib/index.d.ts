@@ -14,7 +14,7 @@ export interface Progress {
   /** Bytes so far, and in all. */
   loaded?: number;
   total?: number;
-  /** Bytes a second over the last seconds. */
+  /** Bytes per second over the last seconds. */
   rate?: number;
   secondsLeft?: number | null;
 }

@@ -55,7 +55,7 @@ class WorkerLink {
     this.lostHandlers.push(handler);
   }
 
-  // `stop`: an abort ends the call early with what there is, instead of failing it.
+  // An abort asks the worker to cancel the call: a generation then answers with what it has, anything else fails.
   request(verb, args, {signal, onEvent} = {}) {
     if (this.dead) return Promise.reject(this.dead);
     const id = this.next++;

@@ -62,7 +62,7 @@ export class Model {
 
   start(input, {signal, ...options}) {
     return new Generation((onPiece) =>
-      this.link.request('generate', {...options, ...input}, {signal, onEvent: ({piece}) => piece && onPiece(piece), stop: true}));
+      this.link.request('generate', {...options, ...input}, {signal, onEvent: ({piece}) => piece && onPiece(piece)}));
   }
 
   /** Token ids of a text or of messages. */

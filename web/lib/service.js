@@ -25,7 +25,7 @@ export class Service {
       case 'encode':
       case 'decode':
       case 'inspect':
-      case 'opinions': return this.ask({...args, verb});
+      case 'score': return this.ask({...args, verb});
       case 'bench': return this.bench(args);
       case 'stats': return this.stats();
       case 'lose': return this.engine?.gpu.device?.destroy();

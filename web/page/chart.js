@@ -1,4 +1,4 @@
-// A line a step over the layers, on a logarithmic scale.
+// A line per step over the layers, on a logarithmic scale.
 // Shown at first: what a layer gives on, and what its two halves add.
 const shown = ['out', 'attn_residual', 'attention', 'ffn_out'];
 const colours = ['#4f6df5', '#e4663a', '#2fa35b', '#b04fd0'];

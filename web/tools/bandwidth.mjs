@@ -1,4 +1,4 @@
-// Runs in a page: bytes a second that its GPU moves in a large copy (reads and writes together), the best of a few. The
+// Runs in a page: bytes per second that its GPU moves in a large copy (reads and writes together), the best of a few. The
 // native program measures so too, with the same kernel, whose text is `code`.
 export async function copyBandwidth(code) {
   const adapter = await navigator.gpu.requestAdapter({powerPreference: 'high-performance'}) ?? await navigator.gpu.requestAdapter();

@@ -3,7 +3,7 @@
 //   {do: open, model: FOLDER, profile: FOLDER or ''} → {browser}
 //   {do: load, context}                              → {ms, downloaded, kv_bytes, gpu}
 //   {do: run, ids, first, tokens, decode_batch, taps} → {first_token_ms, token_ms, ids, submits, dispatches, device_bytes}
-//   {do: opinions, ids}                              → {choices, surprises}
+//   {do: score, ids}                                 → {choices, nll}
 //   {do: memory} → {bytes}      {do: bandwidth} → {bytes_per_second}
 // What fails is {failed: {code, message}}. The end of the input, or a signal, closes the browser.
 import {existsSync, mkdtempSync, readFileSync, rmSync} from 'node:fs';
@@ -128,7 +128,7 @@ const verbs = {
     };
   },
 
-  opinions: ({ids}) => inPage((request) => model.link.request('opinions', request), {ids}),
+  score: ({ids}) => inPage((request) => model.link.request('score', request), {ids}),
 
   async memory() {
     return {bytes: heaps.largest};

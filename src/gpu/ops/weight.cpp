@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/mapped_pages.h"
+#include "base/files.h"
 #include "format/decode.h"
 
 namespace doppler::gpu {

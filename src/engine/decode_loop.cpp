@@ -1,0 +1,48 @@
+#include "engine/decode_loop.h"
+
+#include <chrono>
+
+#include "engine/sampler.h"
+
+namespace doppler {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+GreedyRun run_greedy(Executor& executor, std::span<const int32_t> prompt, int32_t first, int tokens, DecodePace& pace) {
+  GreedyRun run;
+  executor.reset();
+  int32_t token = first;
+  if (!prompt.empty()) {
+    const auto start = Clock::now();
+    token = argmax(executor.forward(prompt, Logits::kLast));
+    run.first_token_ms = ms_since(start);
+  }
+  run.ids.push_back(token);
+  const DeviceCounters before = executor.counters();
+  while (static_cast<int>(run.token_ms.size()) < tokens) {
+    const int left = tokens - static_cast<int>(run.token_ms.size()), wanted = std::min(pace.batch(), left);
+    const auto start = Clock::now();
+    std::vector<int32_t> chosen = executor.decode(token, wanted, {}, run.token_ms.size(), left > wanted);
+    if (chosen.empty()) chosen.push_back(argmax(executor.forward(std::span(&token, 1), Logits::kLast)));
+    token = chosen.back();
+    const double ms = ms_since(start);
+    pace.update(static_cast<int>(chosen.size()), ms);
+    run.token_ms.insert(run.token_ms.end(), chosen.size(), ms / static_cast<double>(chosen.size()));
+    run.ids.insert(run.ids.end(), chosen.begin(), chosen.end());
+  }
+  const DeviceCounters after = executor.counters();
+  run.spent = {.submits = after.submits - before.submits,
+               .dispatches = after.dispatches - before.dispatches,
+               .bytes = after.bytes,
+               .expert_hits = after.expert_hits - before.expert_hits,
+               .expert_misses = after.expert_misses - before.expert_misses};
+  return run;
+}
+
+}  // namespace doppler

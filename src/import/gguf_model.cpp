@@ -1,0 +1,294 @@
+#include "import/gguf_model.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <new>
+
+#include "base/error.h"
+#include "base/half.h"
+#include "base/threads.h"
+#include "format/decode.h"
+#include "import/tensor_map.h"
+
+namespace doppler {
+namespace {
+
+constexpr size_t kMaxNamed = 12;
+
+std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+// What each of `parts` tensors must look like so that together they make `shape`: rows alternate, so they share them.
+std::vector<int64_t> part_shape(std::vector<int64_t> shape, size_t parts) {
+  if (parts > 1) shape[1] /= static_cast<int64_t>(parts);
+  return shape;
+}
+
+GgufSlot map_slot(const WeightUse& use, const Family& family, const ModelConfig& config, const GgufFile& file,
+                  std::vector<std::string>& faults) {
+  GgufSlot out{use.slot, rule_for(family, use.slot, layouts_of(family).front()), use.shape, {}, 0, 0};
+  const std::vector<std::string> names = gguf_names(family, use.slot);
+  if (names.empty()) faults.push_back(fmt::format("GGUF has no name for {}", use.slot));
+  if (names.size() > 2 || (names.size() == 2 && use.shape.size() < 2)) {
+    fail({.code = ErrorCode::kFormat,
+          .what = "a slot cannot be put together from so many tensors",
+          .where = family.file,
+          .got = use.slot});
+  }
+  for (const std::string& name : names) {
+    const Tensor* tensor = file.tensor(name);
+    const std::vector<int64_t> expected = part_shape(use.shape, names.size());
+    if (!tensor) {
+      faults.push_back(
+          fmt::format("{} is missing, but the metadata calls for it with shape {}", name, shape_text(expected)));
+    } else if (tensor->shape != expected) {
+      faults.push_back(fmt::format("{} has shape {}, but the metadata calls for {}", name, shape_text(tensor->shape),
+                                   shape_text(expected)));
+    } else if (!out.parts.empty() && tensor->dtype != out.dtype()) {
+      faults.push_back(fmt::format("{} is {}, but {} is {}: their rows cannot be joined", name, name_of(tensor->dtype),
+                                   out.parts.front()->name, name_of(out.dtype())));
+    } else {
+      out.parts.push_back(tensor);
+    }
+  }
+  if (gguf_pair_rotated(family, use.slot)) out.paired_head = config.head_dim;
+  if (out.rule.quant == QuantClass::kKeep && !out.parts.empty() && info(out.dtype()).block_weights > 1) {
+    faults.push_back(fmt::format("{} is {}, but it must not be quantised", names[0], name_of(out.dtype())));
+  }
+  if (out.rule.role == "norm" && gguf_norms_hold_offset(family)) out.added = config.norm_offset;
+  return out;
+}
+
+// The type that takes the most bytes.
+std::string main_type(const GgufFile& file) {
+  std::map<DType, uint64_t> bytes;
+  for (const Tensor& tensor : file.tensors()) bytes[tensor.dtype] += tensor.bytes.size();
+  const auto most = std::max_element(bytes.begin(), bytes.end(), [](auto& a, auto& b) { return a.second < b.second; });
+  return most == bytes.end() ? "" : std::string(name_of(most->first));
+}
+
+// Types of one f16 scale and whole levels of at most 8 bits for 32 weights: as Q8_0 they are the same numbers.
+bool is_scaled_levels(DType type) { return type == DType::kQ4_0 || type == DType::kQ5_0 || type == DType::kIQ4_NL; }
+
+void levels_to_q8_0(DType type, const std::byte* row, const float* values, size_t cols, std::byte* out) {
+  const auto block_bytes = static_cast<size_t>(info(type).block_bytes);
+  for (size_t b = 0; b < cols / 32; ++b) {
+    uint16_t half;
+    std::memcpy(&half, row + b * block_bytes, sizeof half);
+    const float scale = f16_to_f32(half);
+    std::memcpy(out + b * 34, &half, sizeof half);
+    for (size_t i = 0; i < 32; ++i) {
+      const float level = scale != 0 ? std::clamp(std::nearbyint(values[32 * b + i] / scale), -128.f, 127.f) : 0;
+      out[b * 34 + 2 + i] = static_cast<std::byte>(static_cast<int8_t>(level));
+    }
+  }
+}
+
+// The nearest of 255 levels, the largest magnitude at one end.
+void round_to_q8_0(const float* values, size_t cols, std::byte* out) {
+  for (size_t b = 0; b < cols / 32; ++b, values += 32, out += 34) {
+    float largest = 0;
+    for (int i = 0; i < 32; ++i) largest = std::max(largest, std::abs(values[i]));
+    const uint16_t half = f32_to_f16(std::min(largest / 127, 65504.f));
+    const float steps = f16_to_f32(half) > 0 ? 1 / f16_to_f32(half) : 0;
+    std::memcpy(out, &half, sizeof half);
+    int8_t levels[32];
+    for (int i = 0; i < 32; ++i)
+      levels[i] = static_cast<int8_t>(std::clamp(std::nearbyint(values[i] * steps), -127.f, 127.f));
+    std::memcpy(out + 2, levels, sizeof levels);
+  }
+}
+
+struct Place {
+  const Tensor* tensor;
+  int64_t row;
+};
+
+// Where our row lies in the file. Rows are single weights for rearranged vectors.
+Place place_of(const GgufSlot& slot, int64_t row) {
+  if (slot.parts.size() == 2) return {slot.parts[static_cast<size_t>(row % 2)], row / 2};
+  if (slot.paired_head > 0) {
+    const int64_t head = row / slot.paired_head, within = row % slot.paired_head, half = slot.paired_head / 2;
+    return {slot.parts[0], head * slot.paired_head + within % half * 2 + within / half};
+  }
+  return {slot.parts[0], row};
+}
+
+// What the file's own bytes cannot serve as they are, and how many tensors and bytes that came to.
+struct Copies {
+  uint64_t tensors = 0, bytes = 0;
+};
+
+struct Owner {
+  explicit Owner(GgufModel m) : model(std::move(m)) {}
+  GgufModel model;
+  std::vector<std::unique_ptr<std::byte[]>> copies;
+};
+
+// What a type with kernels needs of a row that read_row() only decoded.
+void round_row(const float* values, size_t cols, DType to, std::byte* out) {
+  if (to == DType::kQ8_0) return round_to_q8_0(values, cols, out);
+  if (to != DType::kF32) {
+    fail({.code = ErrorCode::kInternal, .what = "no rounding to this type here", .got = std::string(name_of(to))});
+  }
+  std::memcpy(out, values, cols * sizeof(float));
+}
+
+Tensor copy_slot(const GgufSlot& slot, DType to, ThreadPool& pool, Owner& owner) {
+  const GgufRows rows = rows_of(slot);
+  const auto cols = static_cast<size_t>(rows.cols);
+  const size_t stride = row_bytes(to, cols), size = static_cast<size_t>(rows.count) * stride;
+  std::unique_ptr<std::byte[]> bytes(new (std::nothrow) std::byte[size]);
+  if (!bytes) {
+    fail({.code = ErrorCode::kMemory,
+          .what = "a tensor that must be rearranged does not fit in memory",
+          .where = slot.parts[0]->name,
+          .got = fmt::format("{} bytes", size),
+          .todo = "Convert the file first: doppler convert MODEL.gguf DST"});
+  }
+  std::vector<int64_t> faulty(static_cast<size_t>(pool.size()), rows.count);  // the first row of each thread's
+  pool.run([&](int index, int threads) {
+    const Range range = split_range(rows.count, index, threads);
+    std::vector<float> values(cols);
+    for (long row = range.begin; row < range.end; ++row) {
+      std::byte* out = bytes.get() + static_cast<size_t>(row) * stride;
+      const RowState state = read_row(slot, row, to, out, values.data());
+      if (state == RowState::kDecoded) round_row(values.data(), cols, to, out);
+      if (state != RowState::kNotFinite) continue;
+      faulty[static_cast<size_t>(index)] = row;
+      return;
+    }
+  });
+  const int64_t first = *std::min_element(faulty.begin(), faulty.end());
+  if (first < rows.count) {
+    fail({.code = ErrorCode::kFormat,
+          .what = "a weight is not a finite number",
+          .where = fmt::format("{}: {}, row {}", owner.model.file.where(), slot.parts[0]->name, first),
+          .todo = "The file is damaged; fetch it again"});
+  }
+  for (const Tensor* part : slot.parts) owner.model.file.release(part->bytes);
+  owner.copies.push_back(std::move(bytes));
+  return {slot.parts[0]->name, to, slot.shape, {owner.copies.back().get(), size}};
+}
+
+}  // namespace
+
+GgufModel read_gguf_model(const std::filesystem::path& path, const Family* family,
+                          const std::set<std::string>& harmless) {
+  GgufFile file(path);
+  const Family& served = family ? *family : family_for_gguf(file);
+  GgufModel model{std::move(file), &served, {}, {}, {}, ""};
+  const GgufFile& in = model.file;
+  model.file_type = main_type(in);
+  model.config = config_from_gguf(in, served, harmless);
+  const Tensor* embed = in.tensor(gguf_names(served, "embed").at(0));
+  if (!embed || embed->shape.size() != 2 || embed->shape[0] > (1 << 24)) {
+    fail({.code = ErrorCode::kFormat,
+          .what = "the file has no embedding",
+          .where = in.where(),
+          .expected = gguf_names(served, "embed").at(0) + " [vocabulary, hidden]",
+          .got = embed ? shape_text(embed->shape) : "",
+          .todo = "A part of a split model? Join the parts first (llama-gguf-split --merge)"});
+  }
+  model.config.vocab = static_cast<int>(embed->shape[0]);
+  check(model.config, in.where());
+
+  std::vector<std::string> faults;
+  std::set<std::string> used = {"rope_freqs.weight"};
+  for (const WeightUse& use : weights_of(build_plan(model.config))) {
+    model.slots.push_back(map_slot(use, served, model.config, in, faults));
+    for (const Tensor* part : model.slots.back().parts) used.insert(part->name);
+  }
+  for (const Tensor& tensor : in.tensors()) {
+    if (!used.contains(tensor.name))
+      faults.push_back(fmt::format("{} {} is there, but nothing uses it", tensor.name, shape_text(tensor.shape)));
+  }
+  if (!faults.empty()) {
+    const size_t more = faults.size() > kMaxNamed ? faults.size() - kMaxNamed : 0;
+    if (more) faults.resize(kMaxNamed);
+    fail({.code = ErrorCode::kFormat,
+          .what = "the metadata and the tensors disagree",
+          .where = in.where(),
+          .got = fmt::format("{}{}", fmt::join(faults, "; "), more ? fmt::format("; and {} more", more) : ""),
+          .todo = "The file is incomplete, or its family's file does not describe it"});
+  }
+  return model;
+}
+
+DType gguf_target_dtype(const GgufSlot& slot) {
+  if (slot.rule.quant == QuantClass::kKeep) return DType::kF32;
+  const DType own = slot.dtype();
+  if (own == DType::kMXFP4) return slot.rule.quant == QuantClass::kExpert ? own : DType::kQ8_0;
+  return has_kernels(own) ? own : DType::kQ8_0;
+}
+
+GgufRows rows_of(const GgufSlot& slot) {
+  const bool vector_turned = slot.rule.quant == QuantClass::kKeep && (slot.parts.size() > 1 || slot.paired_head > 0);
+  int64_t count = 1;
+  for (size_t i = 0; i + 1 < slot.shape.size(); ++i) count *= slot.shape[i];
+  return vector_turned ? GgufRows{count * slot.shape.back(), 1} : GgufRows{count, slot.shape.back()};
+}
+
+RowState read_row(const GgufSlot& slot, int64_t row, DType to, std::byte* out, float* values) {
+  const auto cols = static_cast<size_t>(rows_of(slot).cols);
+  const Place place = place_of(slot, row);
+  const DType from = slot.dtype();
+  const std::byte* source = place.tensor->bytes.data() + static_cast<size_t>(place.row) * row_bytes(from, cols);
+  if (from == to && slot.added == 0) {
+    std::memcpy(out, source, row_bytes(from, cols));
+    return RowState::kStored;
+  }
+  decode_row(from, source, values, cols);
+  if (!all_finite(values, cols)) return RowState::kNotFinite;
+  if (to == DType::kQ8_0 && is_scaled_levels(from) && slot.added == 0) {
+    levels_to_q8_0(from, source, values, cols, out);
+    return RowState::kStored;
+  }
+  for (size_t i = 0; i < cols; ++i) values[i] -= slot.added;
+  return RowState::kDecoded;
+}
+
+OpenedGguf open_gguf(const std::filesystem::path& path, int threads) {
+  auto owner = std::make_shared<Owner>(read_gguf_model(path));
+  const GgufModel& model = owner->model;
+  OpenedGguf out;
+  out.config = model.config;
+  out.notes = model.notes;
+  out.file_type = model.file_type;
+  out.file_bytes = model.file.size();
+  out.tokenizer = tokenizer_from_gguf(model.file, out.notes);
+  ThreadPool pool(threads);
+  std::map<DType, Copies> decoded;
+  Copies turned;
+  for (const GgufSlot& slot : model.slots) {
+    const DType to = gguf_target_dtype(slot);
+    if (to == slot.dtype() && !slot.rearranged()) {
+      out.weights.add(slot.slot, {slot.parts[0]->name, to, slot.shape, slot.parts[0]->bytes});
+      continue;
+    }
+    Tensor tensor = copy_slot(slot, to, pool, *owner);
+    Copies& line = to == slot.dtype() ? turned : decoded[slot.dtype()];
+    ++line.tensors;
+    line.bytes += tensor.bytes.size();
+    out.copied_bytes += tensor.bytes.size();
+    out.weights.add(slot.slot, std::move(tensor));
+  }
+  constexpr double kMiB = 1 << 20;
+  if (turned.bytes > kMiB) {
+    out.notes.push_back(fmt::format("tensors held in another order of rows than the file has: {} ({:.0f} MiB)",
+                                    turned.tensors, static_cast<double>(turned.bytes) / kMiB));
+  }
+  for (const auto& [dtype, copies] : decoded) {
+    if (static_cast<double>(copies.bytes) <= kMiB) continue;
+    out.notes.push_back(fmt::format("tensors of {}, which there are no kernels for, held as Q8_0: {} ({:.0f} MiB)",
+                                    name_of(dtype), copies.tensors, static_cast<double>(copies.bytes) / kMiB));
+  }
+  out.owner = std::move(owner);
+  return out;
+}
+
+}  // namespace doppler

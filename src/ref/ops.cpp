@@ -1,0 +1,189 @@
+#include "ref/ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <numeric>
+
+#include "format/decode.h"
+
+namespace doppler::ref {
+
+std::vector<float> decode(const Tensor& tensor) {
+  const size_t rows = static_cast<size_t>(tensor.rows()), cols = static_cast<size_t>(tensor.cols());
+  std::vector<float> values(rows * cols);
+  for (size_t r = 0; r < rows; ++r) {
+    decode_row(tensor.dtype, tensor.row(static_cast<int64_t>(r)), values.data() + r * cols, cols);
+  }
+  return values;
+}
+
+void embed(const Tensor& matrix, std::span<const int32_t> tokens, float scale, Out out) {
+  const size_t width = static_cast<size_t>(matrix.cols());
+  for (size_t t = 0; t < tokens.size(); ++t) {
+    float* row = out.data() + t * width;
+    decode_row(matrix.dtype, matrix.row(tokens[t]), row, width);
+    for (size_t i = 0; i < width; ++i) row[i] *= scale;
+  }
+}
+
+void norm(In x, In w, float eps, float offset, Out out) {
+  const size_t width = w.size();
+  for (size_t start = 0; start < x.size(); start += width) {
+    double squares = 0;
+    for (size_t i = 0; i < width; ++i) squares += static_cast<double>(x[start + i]) * x[start + i];
+    const double inverse = 1 / std::sqrt(squares / static_cast<double>(width) + eps);
+    for (size_t i = 0; i < width; ++i) {
+      out[start + i] = static_cast<float>(x[start + i] * inverse * (static_cast<double>(offset) + w[i]));
+    }
+  }
+}
+
+void matmul(In x, const Tensor& w, In bias, Out out) {
+  const size_t rows = static_cast<size_t>(w.rows()), cols = static_cast<size_t>(w.cols()), n = x.size() / cols;
+  std::vector<float> row(cols);
+  for (size_t r = 0; r < rows; ++r) {
+    decode_row(w.dtype, w.row(static_cast<int64_t>(r)), row.data(), cols);
+    for (size_t t = 0; t < n; ++t) {
+      double sum = bias.empty() ? 0 : bias[r];
+      for (size_t i = 0; i < cols; ++i) sum += static_cast<double>(x[t * cols + i]) * row[i];
+      out[t * rows + r] = static_cast<float>(sum);
+    }
+  }
+}
+
+void rope(In x, int width, int head_dim, const RopeTable& table, int first, Out out) {
+  const int half = head_dim / 2;
+  const int n = static_cast<int>(x.size()) / width;
+  for (int t = 0; t < n; ++t) {
+    for (int head = 0; head < width; head += head_dim) {
+      const size_t start = static_cast<size_t>(t) * static_cast<size_t>(width) + static_cast<size_t>(head);
+      for (int i = 0; i < half; ++i) {
+        const double angle = static_cast<double>(first + t) * table.inv_freq[static_cast<size_t>(i)];
+        const double c = std::cos(angle) * table.magnitude, s = std::sin(angle) * table.magnitude;
+        const size_t low = start + static_cast<size_t>(i), high = low + static_cast<size_t>(half);
+        const double a = x[low], b = x[high];
+        out[low] = static_cast<float>(a * c - b * s);
+        out[high] = static_cast<float>(b * c + a * s);
+      }
+    }
+  }
+}
+
+void attention(const Attention& op, In q, In keys, In values, In sinks, int first, Out out) {
+  const size_t dim = static_cast<size_t>(op.head_dim);
+  const size_t q_width = static_cast<size_t>(op.heads) * dim, kv_width = static_cast<size_t>(op.kv_heads) * dim;
+  const int n = static_cast<int>(q.size() / q_width);
+  std::vector<double> scores, mixed(dim);
+  for (int t = 0; t < n; ++t) {
+    const int position = first + t;
+    const int oldest = op.window > 0 ? std::max(0, position - op.window + 1) : 0;
+    for (int h = 0; h < op.heads; ++h) {
+      const float* query = q.data() + static_cast<size_t>(t) * q_width + static_cast<size_t>(h) * dim;
+      const size_t kv_head = static_cast<size_t>(h / (op.heads / op.kv_heads)) * dim;
+      const auto kv = [&](In cache, int j) { return cache.data() + static_cast<size_t>(j) * kv_width + kv_head; };
+
+      scores.clear();
+      double highest = sinks.empty() ? -INFINITY : sinks[static_cast<size_t>(h)];
+      for (int j = oldest; j <= position; ++j) {
+        double score = 0;
+        for (size_t i = 0; i < dim; ++i) score += static_cast<double>(query[i]) * kv(keys, j)[i];
+        score *= op.scale;
+        if (op.softcap > 0) score = op.softcap * std::tanh(score / op.softcap);
+        scores.push_back(score);
+        highest = std::max(highest, score);
+      }
+      double total = sinks.empty() ? 0 : std::exp(sinks[static_cast<size_t>(h)] - highest);
+      std::fill(mixed.begin(), mixed.end(), 0.0);
+      for (int j = oldest; j <= position; ++j) {
+        const double weight = std::exp(scores[static_cast<size_t>(j - oldest)] - highest);
+        total += weight;
+        for (size_t i = 0; i < dim; ++i) mixed[i] += weight * kv(values, j)[i];
+      }
+      float* to = out.data() + static_cast<size_t>(t) * q_width + static_cast<size_t>(h) * dim;
+      for (size_t i = 0; i < dim; ++i) to[i] = static_cast<float>(mixed[i] / total);
+    }
+  }
+}
+
+float glu(const Glu& op, float gate, float up) {
+  const double g = gate, u = up;
+  switch (op.activation) {
+    case Activation::kGeluTanh: {
+      const double inner = std::sqrt(2 / std::numbers::pi) * (g + 0.044715 * g * g * g);
+      return static_cast<float>(0.5 * g * (1 + std::tanh(inner)) * u);
+    }
+    case Activation::kSilu: return static_cast<float>(g / (1 + std::exp(-g)) * u);
+    case Activation::kClampedSwiglu: {
+      const double limit = op.limit;
+      const double low = std::min(g, limit), linear = std::clamp(u, -limit, limit);
+      return static_cast<float>(low / (1 + std::exp(-op.alpha * low)) * (linear + 1));
+    }
+  }
+  return NAN;
+}
+
+void glu(const Glu& op, In gate, In up, Out out) {
+  for (size_t i = 0; i < out.size(); ++i) out[i] = glu(op, gate[i], up[i]);
+}
+
+void glu_interleaved(const Glu& op, In gate_up, Out out) {
+  for (size_t i = 0; i < out.size(); ++i) out[i] = glu(op, gate_up[2 * i], gate_up[2 * i + 1]);
+}
+
+void add(In a, In b, Out out) {
+  for (size_t i = 0; i < out.size(); ++i) out[i] = a[i] + b[i];
+}
+
+void softcap(In x, float cap, Out out) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] = static_cast<float>(cap * std::tanh(static_cast<double>(x[i]) / cap));
+  }
+}
+
+void softmax(In x, Out out) {
+  const double highest = *std::max_element(x.begin(), x.end());
+  double total = 0;
+  for (const float value : x) total += std::exp(value - highest);
+  for (size_t i = 0; i < x.size(); ++i) out[i] = static_cast<float>(std::exp(x[i] - highest) / total);
+}
+
+void route(In scores, int k, Out out) {
+  std::vector<int> order(scores.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)]; });
+  const size_t chosen = static_cast<size_t>(k);
+  for (size_t i = 0; i < chosen; ++i) {
+    out[i] = static_cast<float>(order[i]);
+    out[chosen + i] = scores[static_cast<size_t>(order[i])];
+  }
+  softmax(out.subspan(chosen, chosen), out.subspan(chosen, chosen));
+}
+
+void expert_matmul(const ExpertMatMul& op, In x, const Tensor& w, In bias, In route, Out out) {
+  const size_t rows = static_cast<size_t>(w.shape[1]), cols = static_cast<size_t>(w.shape[2]);
+  std::vector<float> row(cols);
+  for (int i = 0; i < op.k; ++i) {
+    const size_t place = static_cast<size_t>(i), expert = static_cast<size_t>(route[place]);
+    const float* input = x.data() + (op.per_expert ? place * cols : 0);
+    for (size_t r = 0; r < rows; ++r) {
+      decode_row(w.dtype, w.row(static_cast<int64_t>(expert * rows + r)), row.data(), cols);
+      double sum = op.bias ? bias[expert * rows + r] : 0;
+      for (size_t c = 0; c < cols; ++c) sum += static_cast<double>(input[c]) * row[c];
+      out[place * rows + r] = static_cast<float>(sum);
+    }
+  }
+}
+
+void combine(int k, In experts, In route, Out out) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    double sum = 0;
+    for (size_t e = 0; e < static_cast<size_t>(k); ++e) {
+      sum += static_cast<double>(route[static_cast<size_t>(k) + e]) * experts[e * out.size() + i];
+    }
+    out[i] = static_cast<float>(sum);
+  }
+}
+
+}  // namespace doppler::ref
