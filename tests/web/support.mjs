@@ -73,7 +73,7 @@ export async function startServer(models = {}, pages = site) {
     sockets.add(socket);
     socket.on('close', () => sockets.delete(socket));
   });
-  const listen = (port) => new Promise((resolve) => server.listen(port, 'localhost', resolve));
+  const listen = (port) => new Promise((resolve) => server.listen(port, '127.0.0.1', resolve));
   await listen(0);
   const {port} = server.address();
   state.origin = `http://localhost:${port}`;

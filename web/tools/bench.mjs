@@ -81,7 +81,7 @@ const verbs = {
     });
     await new Promise((resolve, reject) => {
       server.on('error', () => reject(new Refusal('file', `port ${keptPort} is taken, and a profile that is kept needs it`)));
-      server.listen(profile ? keptPort : 0, 'localhost', resolve);
+      server.listen(profile ? keptPort : 0, '127.0.0.1', resolve);
     });
     undo.push(() => server.close());
     const origin = `http://localhost:${server.address().port}`;

@@ -83,7 +83,8 @@ function main() {
     console.error(error.code === 'EADDRINUSE' ? `port ${values.port} is taken; choose another with --port` : error.message);
     process.exit(1);
   });
-  server.listen(Number(values.port), 'localhost', () => console.log(`Doppler is at http://localhost:${server.address().port}/   (Ctrl-C ends)`));
+  // By number: a root without /etc/hosts does not know the name, while browsers do.
+  server.listen(Number(values.port), '127.0.0.1', () => console.log(`Doppler is at http://localhost:${server.address().port}/   (Ctrl-C ends)`));
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) main();
