@@ -148,6 +148,8 @@ if [ -n "$to_fetch" ] && ! command -v npm >/dev/null 2>&1; then
   case $what in run | dawn) ;; *) needed="$needed npm" ;; esac
 fi
 
+# apt-get closes its status descriptor to the scripts it runs, so that one is not standard output.
+apt_install() { apt-get install -y --no-install-recommends -o APT::Status-Fd=3 -o Dpkg::Use-Pty=0 "$@" 3>&1 >>"$log" 2>&1; }
 install_packages() {
   export DEBIAN_FRONTEND=noninteractive LC_ALL=C
   step "Reading Debian's lists of packages" apt-get update
@@ -155,7 +157,7 @@ install_packages() {
   count=$(printf '%s' "$counted" | sed -n 's/.* \([0-9]*\) newly installed.*/\1/p')
   bytes=$(printf '%s' "$counted" | sed -n 's/^Need to get \([^/]*B\).*/\1/p')
   step "Installing${missing} (${count:-?} Debian packages with what they need, ${bytes:-0 B} to download)" \
-    apt-get install -y --no-install-recommends -o APT::Status-Fd=1 -o Dpkg::Use-Pty=0 $missing || {
+    apt_install $missing || {
     echo "clang-22 and the newest chromium come with Debian's security updates: sources must list ${VERSION_CODENAME:-Debian}-security" >&2
     exit 1
   }

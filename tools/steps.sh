@@ -2,13 +2,13 @@
 #   log=FILE                     where the output of every step goes
 #   step TITLE COMMAND [ARG…]    runs the command; when it fails, says so with the log's end and returns its status
 #   build_step TITLE COMMAND…    the same, but says nothing where ninja finds nothing to do
-# How far a step is comes from the command's own output: ninja's [12/438], or what apt-get writes to APT::Status-Fd=1.
+# How far a step is comes from the command's own output: ninja's [12/438], or the lines of apt-get's APT::Status-Fd.
 
 # Copies standard input to the log, and shows percentages: in place on a terminal, else at every quarter.
 watch_step() {
   step_next=25
   while IFS= read -r step_line || [ -n "$step_line" ]; do
-    printf '%s\n' "$step_line" >&9
+    case $step_line in dlstatus:* | pmstatus:*) ;; *) printf '%s\n' "$step_line" >&9 ;; esac
     case $step_line in
       *"Re-checking globbed directories"*) continue ;;
       \[[0-9]*/[0-9]*\]*)
@@ -46,7 +46,7 @@ build_step() {
     read -r step_status <"$log.status"
     rm -f "$log.status" "$log.shown"
     printf '\n%s failed. The end of %s:\n' "$step_title" "$log" >&2
-    awk '/^== /{n = 0} !/^(dl|pm)status:/{line[n++] = $0}
+    awk '/^== /{n = 0} {line[n++] = $0}
          END {for (i = n > 30 ? n - 30 : 1; i < n; i++) print "  | " line[i]}' "$log" >&2
     return "$step_status"
   fi
