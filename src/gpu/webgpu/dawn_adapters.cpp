@@ -1,10 +1,12 @@
 // Finding adapters and opening devices with Dawn.
 #include <fmt/format.h>
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <thread>
 
 #include "gpu/webgpu/capabilities.h"
@@ -304,9 +306,39 @@ void check_features(DeviceState& state) {
             "DAWN_SDK in cmake/gpu.cmake names another): it does not have the features that it lists. ");
 }
 
+// NVIDIA's driver on a machine without an X server (a server, a container) often has no manifest that Vulkan's loader
+// can use: its own names libGLX_nvidia, which needs one. The same driver is in libEGL_nvidia, which does not; the loader
+// is told of it by a manifest that exists as long as this program runs.
+class HeadlessNvidiaDriver {
+ public:
+  HeadlessNvidiaDriver() {
+    for (const char* name : {"VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_ADD_DRIVER_FILES"}) {
+      if (std::getenv(name) != nullptr) return;  // a person has chosen
+    }
+    if (void* driver = ::dlopen("libEGL_nvidia.so.0", RTLD_LAZY | RTLD_LOCAL)) {
+      ::dlclose(driver);
+      const int file = ::mkstemps(path_, 5);
+      if (file < 0) return;
+      constexpr std::string_view manifest =
+          R"({"file_format_version": "1.0.0", "ICD": {"library_path": "libEGL_nvidia.so.0", "api_version": "1.3.0"}})";
+      written_ = ::write(file, manifest.data(), manifest.size()) == static_cast<ssize_t>(manifest.size());
+      ::close(file);
+      if (written_) ::setenv("VK_ADD_DRIVER_FILES", path_, 0);
+    }
+  }
+  ~HeadlessNvidiaDriver() {
+    if (written_) ::unlink(path_);
+  }
+
+ private:
+  char path_[40] = "/tmp/doppler-nvidia-XXXXXX.json";
+  bool written_ = false;
+};
+
 }  // namespace
 
 WGPUInstance dawn_instance() {
+  static const HeadlessNvidiaDriver nvidia;
   static const WGPUInstance instance = [] {
     const char* enabled[] = {"allow_unsafe_apis"};  // or Dawn hides the subgroup-matrix feature
     WGPUDawnTogglesDescriptor toggles = {};
