@@ -95,7 +95,7 @@ page_answers() {
 walk() {
   local user=$1 home=/root n=0 start cd
   [ "$user" = root ] || home=/home/$user
-  in_root "$user" "git clone -q /opt/doppler.bundle $home/doppler"
+  in_root "$user" "git -c advice.detachedHead=false clone -q /opt/doppler.bundle $home/doppler"
   cd="cd $home/doppler &&"
   while IFS= read -r command; do
     [ -n "$command" ] || continue
@@ -144,7 +144,7 @@ fi
 begin=$(date +%s)
 make_root
 say "person, before anything is installed: ./run"
-in_root person 'git clone -q /opt/doppler.bundle ~/asked && cd ~/asked && ./run hello' >"$logs/asked.out" 2>"$logs/asked.err" && status=0 || status=$?
+in_root person 'git -c advice.detachedHead=false clone -q /opt/doppler.bundle ~/asked && cd ~/asked && ./run hello' >"$logs/asked.out" 2>"$logs/asked.err" && status=0 || status=$?
 check "refuses with one command for an administrator" grep -q '^  sudo sh -c "apt-get update && apt-get install .*"$' "$logs/asked.err"
 check "with status 1" [ $status -eq 1 ]
 walk root

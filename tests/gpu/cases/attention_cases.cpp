@@ -5,7 +5,9 @@
 #include <cmath>
 
 #include "gpu/cases/attention_truth.h"
+#include "gpu/cases/weight_cases.h"
 #include "gpu/ops/attention.h"
+#include "gpu/ops/project.h"
 
 namespace doppler::gpu {
 namespace {
@@ -69,7 +71,7 @@ Inputs make_inputs(Device& device, const AttentionCase& c, CaseUse use) {
   return in;
 }
 
-void epilogue(PreparedCase& p, const AttentionCase& c, const Inputs& in, CaseUse use) {
+void add_cost_and_truth(PreparedCase& p, const AttentionCase& c, const Inputs& in, CaseUse use) {
   const double kv_width = static_cast<double>(c.shape.kv_heads) * c.shape.head_dim;
   const double seen = std::min<double>(c.first + c.tokens, c.shape.window != 0 ? c.shape.window + c.tokens : 1e9);
   p.bytes = 4 * seen * kv_width + 8.0 * static_cast<double>(in.q.size());
@@ -87,7 +89,7 @@ PreparedCase prepare_prefill(Device& device, CaseUse use, const AttentionCase& c
   p.recording = std::make_unique<Recording>(device, "attention_prefill");
   record_attention_prefill(*p.recording, "attention", c.shape,
                            {in.state, upload_floats(device, "q", in.q), in.cache, in.weights, p.out}, c.tokens, {});
-  epilogue(p, c, in, use);
+  add_cost_and_truth(p, c, in, use);
   return p;
 }
 
@@ -100,7 +102,39 @@ PreparedCase prepare_decode(Device& device, CaseUse use, const AttentionCase& c)
   record_attention_decode(*p.recording, "attention", c.shape, upload_floats(device, "q", in.q),
                           {in.state, in.weights, in.cache, partials}, c.splits);
   record_attention_merge(*p.recording, "merge", c.shape, in.state, partials, p.out, c.splits);
-  epilogue(p, c, in, use);
+  add_cost_and_truth(p, c, in, use);
+  return p;
+}
+
+// The output projection that merges the splits on its way in: W · attention, with W in f32.
+PreparedCase prepare_project_merge(Device& device, CaseUse use, const AttentionCase& c) {
+  constexpr int64_t kRows = 75;
+  const Inputs in = make_inputs(device, c, use);
+  const RandomMatrix matrix(DType::kF32, kRows, static_cast<int64_t>(in.q.size()), 8);
+  PreparedCase p;
+  p.out = device.create_buffer("out", kRows * 4);
+  const Buffer partials = device.create_buffer("partials", partial_bytes(c.shape, c.splits));
+  p.recording = std::make_unique<Recording>(device, "project_merge");
+  record_attention_decode(*p.recording, "attention", c.shape, upload_floats(device, "q", in.q),
+                          {in.state, in.weights, in.cache, partials}, c.splits);
+  record_project_merge(*p.recording, "project", upload_weight(device, matrix.tensor),
+                       {c.shape, in.state, partials, c.splits}, {}, p.out);
+  add_cost_and_truth(p, c, in, use);
+  if (use != CaseUse::kCheck) return p;
+  const std::vector<double> attention = std::move(p.expected), off = std::move(p.bound);
+  p.expected.clear();
+  p.bound.clear();
+  for (int64_t r = 0; r < kRows; ++r) {
+    const std::vector<float> row = matrix.row(r);
+    double sum = 0, bound = 1e-6;
+    for (size_t i = 0; i < row.size(); ++i) {
+      const double weight = static_cast<double>(row[i]);
+      sum += weight * attention[i];
+      bound += std::abs(weight) * (off[i] + 0x1p-17 * std::abs(attention[i]));  // of the attention, and a sum in f32
+    }
+    p.expected.push_back(sum);
+    p.bound.push_back(bound);
+  }
   return p;
 }
 
@@ -126,7 +160,7 @@ PreparedCase prepare_fused(Device& device, CaseUse use, const AttentionCase& c) 
                          {in.state, in.weights, in.cache, partials}, c.splits);
   if (use == CaseUse::kCheck)
     record_attention_merge(*p.recording, "merge", c.shape, in.state, partials, p.out, c.splits);
-  epilogue(p, c, in, use);
+  add_cost_and_truth(p, c, in, use);
   return p;
 }
 
@@ -151,6 +185,7 @@ void append_attention_cases(std::vector<KernelCase>& cases) {
         c.shape.sinks = heads == 10;
         add("attention_decode", prepare_decode, c, false);
         add("attention_fused", prepare_fused, c, false);
+        if (dim == 64 && first == 300) add("project_merge", prepare_project_merge, c, false);
       }
     }
   }

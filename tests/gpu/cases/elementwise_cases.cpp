@@ -1,4 +1,4 @@
-// Cases of add, copy and glu.
+// Cases of add, copy, softcap and glu.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,6 +41,26 @@ PreparedCase prepare_copy(Device& device, CaseUse use, size_t count) {
   if (use == CaseUse::kCheck) {
     p.expected.assign(a.begin(), a.end());
     p.bound.assign(count, 0);
+  }
+  return p;
+}
+
+PreparedCase prepare_softcap(Device& device, CaseUse use, size_t count, float cap) {
+  CaseRandom random(count);
+  const std::vector<float> x = random.floats(count, -4 * static_cast<double>(cap), 4 * static_cast<double>(cap));
+  PreparedCase p;
+  p.out = device.create_buffer("out", count * 4);
+  p.recording = std::make_unique<Recording>(device, "softcap");
+  record_softcap(*p.recording, "softcap", upload_floats(device, "x", x), p.out, count, cap);
+  p.bytes = 8.0 * static_cast<double>(count);
+  p.flops = 4.0 * static_cast<double>(count);
+  if (use == CaseUse::kCheck) {
+    for (const float v : x) {
+      const double capped = static_cast<double>(cap), argument = static_cast<double>(v) / capped;
+      p.expected.push_back(capped * std::tanh(argument));
+      // WGSL's tanh is off by 1e-5, the division by 2.5 ulp (the slope is at most 1), and the product rounds once.
+      p.bound.push_back(capped * (1e-5 + 2.5 * kUlp * std::abs(argument) + kUlp));
+    }
   }
   return p;
 }
@@ -120,6 +140,12 @@ void append_elementwise_cases(std::vector<KernelCase>& cases) {
   for (size_t count : {4, 4100}) {
     cases.push_back({"copy", fmt::format("{}", count * 4), false,
                      [=](Device& device, CaseUse use) { return prepare_copy(device, use, count); }});
+  }
+  for (size_t count : {1, 1025, 5000}) {
+    for (const float cap : {30.f, 50.f}) {
+      cases.push_back({"softcap", fmt::format("{} at {}", count, cap), false,
+                       [=](Device& device, CaseUse use) { return prepare_softcap(device, use, count, cap); }});
+    }
   }
   const std::pair<const char*, Glu> ops[] = {
       {"gelu_tanh", {Activation::kGeluTanh, false, 0, 0}},

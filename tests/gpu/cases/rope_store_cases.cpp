@@ -4,6 +4,7 @@
 
 #include "gpu/cases/attention_cases.h"
 #include "gpu/ops/attention.h"
+#include "gpu/ops/elementwise.h"
 
 namespace doppler::gpu {
 namespace {
@@ -62,6 +63,37 @@ PreparedCase prepare_store(Device& device, CaseUse use, const StoreCase& c) {
   return p;
 }
 
+// The rotary embedding by itself.
+PreparedCase prepare_rope(Device& device, CaseUse use, const RopeShape& shape, uint32_t first) {
+  CaseRandom random(shape.head_dim * 131 + shape.tokens + first);
+  const size_t half = shape.head_dim / 2, rows = size_t{shape.tokens} * shape.heads;
+  const std::vector<float> x = random.floats(rows * shape.head_dim, -30, 30);
+  const RopeTable table = make_rope_table({.theta = 10000}, static_cast<int>(shape.head_dim));
+  const Buffer state = device.create_buffer("state", sizeof(DecodeState));
+  write<DecodeState>(device, state, std::vector<DecodeState>{{.position = first}});
+  PreparedCase p;
+  p.out = device.create_buffer("out", x.size() * 4);
+  p.recording = std::make_unique<Recording>(device, "rope");
+  record_rope(*p.recording, "rope", shape, state,
+              upload_floats(device, "rope", rope_tables(table, static_cast<int>(first + shape.tokens))),
+              upload_floats(device, "x", x), p.out);
+  p.bytes = 8.0 * static_cast<double>(x.size());
+  p.flops = 3.0 * static_cast<double>(x.size());
+  if (use != CaseUse::kCheck) return p;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const size_t row = i / shape.head_dim, d = i % shape.head_dim, pair = d % half;
+    const double a = static_cast<double>(x[row * shape.head_dim + pair]);
+    const double b = static_cast<double>(x[row * shape.head_dim + pair + half]);
+    const double angle = (static_cast<double>(first) + static_cast<double>(row / shape.heads)) *
+                         static_cast<double>(table.inv_freq[pair]);
+    p.expected.push_back(d < half ? a * std::cos(angle) - b * std::sin(angle)
+                                  : b * std::cos(angle) + a * std::sin(angle));
+    // Two products and a sum of both partners, with table entries three half-ulps off.
+    p.bound.push_back(0x1p-23 * 6 * (std::abs(a) + std::abs(b)) + 1e-30);
+  }
+  return p;
+}
+
 }  // namespace
 
 void append_rope_store_cases(std::vector<KernelCase>& cases) {
@@ -71,6 +103,14 @@ void append_rope_store_cases(std::vector<KernelCase>& cases) {
                                  c.first, c.norm ? " norm" : ""),
                      measure, [=](Device& device, CaseUse use) { return prepare_store(device, use, c); }});
   };
+  for (const uint32_t dim : {8u, 64u, 256u}) {
+    for (const uint32_t first : {0u, 250u}) {
+      cases.push_back(
+          {"rope", fmt::format("heads 3 dim {} tokens 9 from {}", dim, first), false, [=](Device& device, CaseUse use) {
+             return prepare_rope(device, use, {.tokens = 9, .heads = 3, .head_dim = dim}, first);
+           }});
+    }
+  }
   for (const uint32_t dim : {8u, 32u, 40u, 64u, 96u, 128u, 256u}) {
     add({4, 1, dim, 0, 1, true}, false);
     add({3, 3, dim, 250, 9, false}, false);
