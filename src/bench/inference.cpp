@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/threads.h"
+#include "base/version.h"
 #include "bench/prompt.h"
 #include "bench/statistics.h"
 #include "bench/surface.h"
@@ -39,7 +40,7 @@ std::string now() {
 Json environment(const BenchSurface::Facts& facts) {
   Json browser;
   if (!facts.browser.empty()) browser = facts.browser;
-  return {{"os", system_name()}, {"cpu", cpu_name()}, {"cores", available_cores()}, {"version", "0.1.0"},
+  return {{"os", system_name()}, {"cpu", cpu_name()}, {"cores", available_cores()}, {"version", kVersion},
           {"time", now()},       {"gpu", facts.gpu},  {"browser", browser}};
 }
 

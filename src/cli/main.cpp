@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/version.h"
 #include "cli/config.h"
 #include "cli/verbs.h"
 
@@ -40,7 +41,7 @@ void add_common(CLI::App& app) {
 int main(int argc, char** argv) {
   CLI::App app{"Doppler runs language models on the machine you have."};
   app.name("doppler");
-  app.set_version_flag("--version", "doppler 0.1.0");
+  app.set_version_flag("--version", "doppler " + std::string(doppler::kVersion));
   app.require_subcommand(1);
   app.footer(
       "Try:  doppler run \"Tell me a story about a brave cat.\"\nEvery verb has its own --help with an example.");

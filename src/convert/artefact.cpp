@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/version.h"
 #include "tokenizer/tokenizer.h"
 
 namespace doppler {
@@ -114,7 +115,7 @@ Json make_manifest(const ModelConfig& config, const Family& family, const Recipe
   quantization["layout"] = "row";
   quantization["variantTag"] = weights == embeddings ? "w" + weights : "w" + weights + "-e" + embeddings;
   write_model_config(config, manifest);
-  manifest["metadata"] = {{"family", family.name}, {"source", source}, {"writer", "doppler 0.1.0"}};
+  manifest["metadata"] = {{"family", family.name}, {"source", source}, {"writer", "doppler " + std::string(kVersion)}};
   if (const Json* extra = find(family.json, "manifest")) merge_missing(manifest, *extra);
   return manifest;
 }

@@ -117,6 +117,11 @@ TEST(Cli, EveryVerbHasHelpWithAnExample) {
   }
 }
 
+TEST(Cli, TheProgramAndTheNpmPackageHaveOneVersion) {
+  const Json package = parse_json(read_text_file(DOPPLER_SOURCE_DIR "/web/package.json"), "package.json");
+  EXPECT_EQ(call("--version").out, "doppler " + package["version"].get<std::string>() + "\n");
+}
+
 TEST(Verify, FindsNothingInTheShippedModel) { expect_outcome("verify models/tiny", 0, "is sound"); }
 
 }  // namespace
