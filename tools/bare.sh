@@ -16,7 +16,7 @@ fi
 # Mounts and processes of a run end with it.
 if [ -z "${DOPPLER_BARE_INSIDE:-}" ]; then
   "$tree/tools/setup.sh" bare
-  DOPPLER_BARE_INSIDE=1 exec unshare --mount --propagation private --pid --fork --kill-child "$0" "$@"
+  DOPPLER_BARE_INSIDE=1 exec unshare --mount --propagation private --pid --mount-proc --fork --kill-child "$0" "$@"
 fi
 root=$bare/root
 logs=$bare/logs
