@@ -1,7 +1,7 @@
 #!/bin/sh
 # Holds the arrows between the rooms of src/: a file may include headers of its own room and of the rooms listed
-# here, and no other; inside src/gpu the folders have arrows too (gpu/wgsl is generated). Prints each offending line
-# and exits 1.
+# here, and no other; inside src/gpu the folders have arrows too (gpu/wgsl is generated). Holds their size, too. Prints
+# each offending line and exits 1.
 cd "$(dirname "$0")/.." || exit 2
 status=0
 allow() {
@@ -38,4 +38,26 @@ if [ -n "$families" ]; then
   printf 'family names belong in families/, src/import and src/convert only:\n%s\n' "$families"
   status=1
 fi
+# Lines of C++ and WGSL that a room may have. A change that raises a number here says in its message what it buys.
+budget() {
+  lines=$(find "src/$1" -name '*.cpp' -o -name '*.h' -o -name '*.wgsl' | xargs cat | wc -l)
+  if [ "$lines" -gt "$2" ]; then
+    printf 'src/%s has %d lines, and its budget in tools/check_rooms.sh is %d\n' "$1" "$lines" "$2"
+    status=1
+  fi
+}
+budget base 1650
+budget format 2800
+budget tokenizer 3550
+budget jinja 6900
+budget model 1400
+budget import 2300
+budget convert 2750
+budget ref 450
+budget cpu 6800
+budget gpu 13800
+budget debug 2000
+budget engine 1400
+budget bench 1750
+budget cli 2900
 exit $status
