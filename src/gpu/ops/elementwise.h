@@ -23,7 +23,7 @@ void record_copy(Recording& recording, const std::string& step, const BoundBuffe
 
 // What a GPU's memory can do, by which kernels are judged.
 
-// Bytes a second that a large copy reads and writes, the best of a few. `adapter` as in DeviceOptions.
+// Bytes per second that a large copy reads and writes, the best of a few. `adapter` as in DeviceOptions.
 double measure_copy_bandwidth(int adapter);
 
 // out = cap · tanh(x / cap): the output logits' soft-cap.
