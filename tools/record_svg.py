@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Records a command as a moving picture of a terminal, for the README.
 
-    tools/record_svg.py docs/run.svg 10 build/doppler run "Tell me a story about a brave cat." --max-tokens 120
+    tools/record_svg.py docs/run.svg 50 build/doppler run "Tell me a story about a brave cat." --max-tokens 120
 
-What the command prints appears when it printed it, ten times slower (the second argument), and the picture says so.
+What the command prints appears when it printed it, fifty times slower (the second argument), and the picture says so.
 Viewers that do not move pictures show all of it.
 """
 import html
