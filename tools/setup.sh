@@ -158,14 +158,16 @@ install_packages() {
   bytes=$(printf '%s' "$counted" | sed -n 's/^Need to get \([^/]*B\).*/\1/p')
   step "Installing${missing} (${count:-?} Debian packages with what they need, ${bytes:-0 B} to download)" \
     apt_install $missing || {
-    echo "clang-22 and the newest chromium come with Debian's security updates: sources must list ${VERSION_CODENAME:-Debian}-security" >&2
+    if grep -q 'Unable to locate package' "$log"; then
+      codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+      echo "clang-22 comes with Debian's security updates: /etc/apt/sources.list must list ${codename:-the}-security" >&2
+    fi
     exit 1
   }
 }
 
 if [ -n "$missing" ] && [ "$what" != dawn ]; then
   if [ "$(id -u)" -eq 0 ]; then
-    VERSION_CODENAME=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
     install_packages
   else
     command="apt-get update && apt-get install -y --no-install-recommends$missing"
