@@ -48,8 +48,7 @@ InferenceWorkload resolved_workload(const InferenceArguments& a) {
 // For InferenceWorkload::surface. Fails where what drives the browser is missing. `profile_dir` empty: a profile for
 // this run alone.
 MakeSurface browser_for_bench(const std::string& profile_dir) {
-  std::error_code ignored;
-  const fs::path build = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+  const fs::path build = program_path().parent_path();
   const fs::path script = build.parent_path() / "web/tools/bench.mjs";
   if (!file_exists(script)) {
     fail({.code = ErrorCode::kUsage,

@@ -33,14 +33,9 @@ struct Arguments {
   bool json = false, install_only = false;
 };
 
-fs::path program() {
-  std::error_code ec;
-  return fs::read_symlink("/proc/self/exe", ec);
-}
-
 fs::path find_script() {
   std::error_code ec;
-  for (const fs::path& root : {fs::path("."), program().parent_path().parent_path()}) {
+  for (const fs::path& root : {fs::path("."), program_path().parent_path().parent_path()}) {
     const fs::path script = root / "tools/peers/peer.mjs";
     if (fs::exists(script, ec)) return fs::absolute(script);
   }
@@ -52,7 +47,7 @@ fs::path find_script() {
 
 // The folder with node_modules, filled on first use. Only the plain CPU build is fetched, none for other machines.
 fs::path install(const std::function<void(std::string_view)>& progress) {
-  const fs::path folder = program().parent_path() / "peers";
+  const fs::path folder = program_path().parent_path() / "peers";
   std::error_code ec;
   const fs::path mark = folder / fmt::format("installed-{}", kVersion);
   if (fs::exists(mark, ec)) return folder;
@@ -149,7 +144,7 @@ void run(Arguments& arguments) {
   const fs::path here = held_back(peers);
   const Exports exports(peers);
   std::vector<PeerEngine> engines = {
-      {"doppler", "", {program().string(), "bench", "peer-worker"}, fs::current_path(), model}};
+      {"doppler", "", {program_path().string(), "bench", "peer-worker"}, fs::current_path(), model}};
   if (gguf) {
     workload.vocab = open_model(model).config.vocab;
     engines[0].types = "the same file";

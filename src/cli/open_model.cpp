@@ -9,10 +9,15 @@
 namespace doppler {
 namespace fs = std::filesystem;
 
+fs::path program_path() {
+  std::error_code ignored;
+  return fs::read_symlink("/proc/self/exe", ignored);
+}
+
 fs::path default_model() {
   std::error_code ignored;
-  const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
-  for (const fs::path& candidate : {fs::path("models/tiny"), program.parent_path().parent_path() / "models/tiny"}) {
+  for (const fs::path& candidate :
+       {fs::path("models/tiny"), program_path().parent_path().parent_path() / "models/tiny"}) {
     if (fs::exists(candidate / "manifest.json", ignored)) return candidate;
   }
   fail({.code = ErrorCode::kUsage,
@@ -23,7 +28,7 @@ fs::path default_model() {
 
 fs::path node_program() {
   std::error_code ignored;
-  const fs::path own = fs::read_symlink("/proc/self/exe", ignored).parent_path() / "node/bin/node";
+  const fs::path own = program_path().parent_path() / "node/bin/node";
   return fs::exists(own, ignored) ? own : "node";
 }
 

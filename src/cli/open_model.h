@@ -9,6 +9,9 @@
 
 namespace doppler {
 
+// The file of the running program; what belongs to it lies beside it.
+std::filesystem::path program_path();
+
 // models/tiny in the current folder, or beside the folder the program lies in. Fails with a sentence if neither is.
 std::filesystem::path default_model();
 
