@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <openssl/evp.h>
+#include <openssl/rand.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -72,7 +73,7 @@ void drop_pages(std::span<const std::byte> part) {
 
 fs::path temporary_beside(const fs::path& path) {
   fs::path name = path.filename();
-  return path.parent_path() / fmt::format(".{}.{}.partial", name.string(), ::getpid());
+  return path.parent_path() / fmt::format(".{}.{}.partial", name.string(), random_name());
 }
 
 // Removes the temporary folders of writers of this folder that were killed: nobody holds a lock on those.
@@ -85,7 +86,7 @@ void sweep_abandoned(const fs::path& final_path) {
     const std::string name = item->path().filename().string();
     if (name.size() <= head.size() + tail.size() || !name.starts_with(head) || !name.ends_with(tail)) continue;
     const std::string writer = name.substr(head.size(), name.size() - head.size() - tail.size());
-    if (writer.find_first_not_of("0123456789") == std::string::npos) abandoned.push_back(item->path());
+    if (writer.find_first_not_of("0123456789abcdef") == std::string::npos) abandoned.push_back(item->path());
   }
   for (const fs::path& folder : abandoned) {
     const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -96,6 +97,13 @@ void sweep_abandoned(const fs::path& final_path) {
 }
 
 }  // namespace
+
+std::string random_name() {
+  uint64_t bits = 0;
+  if (RAND_bytes(reinterpret_cast<unsigned char*>(&bits), sizeof bits) != 1)
+    fail({.code = ErrorCode::kInternal, .what = "the system has no random numbers"});
+  return fmt::format("{:016x}", bits);
+}
 
 bool file_exists(const fs::path& path) {
   std::error_code ignored;
@@ -130,7 +138,7 @@ void write_file_whole(const fs::path& path, std::string_view bytes) {
 }
 
 FileWriter::FileWriter(fs::path path) : path_(std::move(path)), temporary_(temporary_beside(path_)) {
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (fd_ < 0) fail_io("the file cannot be created", path_, errno);
 }
 
@@ -168,7 +176,6 @@ FolderWriter::FolderWriter(fs::path final_path) : final_(std::move(final_path)) 
   sweep_abandoned(final_);
   temporary_ = temporary_beside(final_);
   std::error_code ec;
-  fs::remove_all(temporary_, ec);
   if (!fs::create_directories(temporary_, ec) || ec) fail_io("the folder cannot be created", final_, ec.value());
   lock_ = ::open(temporary_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (lock_ >= 0) ::flock(lock_, LOCK_EX | LOCK_NB);

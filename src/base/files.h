@@ -15,6 +15,10 @@ bool file_exists(const std::filesystem::path& path);
 // The whole content, also of what has no size beforehand: a pipe, standard input, a file of the system.
 std::string read_text_file(const std::filesystem::path& path);
 
+// Sixteen hexadecimal digits that nobody can foresee, for temporary names: a process's number is the same in two
+// containers that share a volume.
+std::string random_name();
+
 // Writes under a temporary name in the same folder, syncs, then renames. Fails on a full disk, and leaves nothing
 // behind then.
 void write_file_whole(const std::filesystem::path& path, std::string_view bytes);

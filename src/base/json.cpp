@@ -1,40 +1,96 @@
+// The text of JSON, read and written with nlohmann-json without its exceptions, so that the same code runs in the
+// browser build.
 #include "base/json.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 
 namespace doppler {
-namespace {
 
 constexpr size_t kDeepest = 256;
 
-// Builds the document through nlohmann's own DOM parser, but keeps the fault's place instead of throwing it.
-class PlaceKeeper : public nlohmann::detail::json_sax_dom_parser<Json> {
+// Takes the events of nlohmann's parser and builds the document, which is one value: `open_` holds the arrays and
+// objects that have not ended, outermost first. Keeps a fault's place.
+class JsonBuilder {
  public:
-  explicit PlaceKeeper(Json& document) : json_sax_dom_parser(document, /*allow_exceptions=*/false) {}
-
-  bool start_object(std::size_t count) { return deeper() && json_sax_dom_parser::start_object(count); }
-  bool start_array(std::size_t count) { return deeper() && json_sax_dom_parser::start_array(count); }
-  bool end_object() { return --depth_, json_sax_dom_parser::end_object(); }
-  bool end_array() { return --depth_, json_sax_dom_parser::end_array(); }
+  bool null() { return add(nullptr); }
+  bool boolean(bool value) { return add(value); }
+  bool number_integer(int64_t value) { return add(value); }
+  bool number_unsigned(uint64_t value) { return add(value); }
+  bool number_float(double value, const std::string&) { return add(value); }
+  bool string(std::string& value) { return add(std::move(value)); }
+  bool binary(nlohmann::json::binary_t&) { return false; }  // JSON text has none
+  bool start_object(size_t) { return open(Json::object()); }
+  bool start_array(size_t) { return open(Json::array()); }
+  bool key(std::string& value) {
+    open_.back().elements_->keys.push_back(std::move(value));
+    return true;
+  }
+  bool end_object() {
+    keep_last(*open_.back().elements_);
+    return close();
+  }
+  bool end_array() { return close(); }
 
   template <class Exception>
-  bool parse_error(std::size_t position, const std::string& token, const Exception&) {
+  bool parse_error(size_t position, const std::string& token, const Exception&) {
     fault_at = position;
     last_token = token;
     return false;
   }
 
-  std::size_t fault_at = 0;
+  Json root;
+  size_t fault_at = 0;
   std::string last_token;
   bool too_deep = false;
 
  private:
-  bool deeper() {
-    too_deep = ++depth_ > kDeepest;
+  bool add(Json value) {
+    (open_.empty() ? root : open_.back().elements_->values.emplace_back()) = std::move(value);
+    return true;
+  }
+  bool open(Json value) {
+    open_.push_back(std::move(value));
+    too_deep = open_.size() > kDeepest;
     return !too_deep;
   }
-  std::size_t depth_ = 0;
+  bool close() {
+    Json value = std::move(open_.back());
+    open_.pop_back();
+    return add(std::move(value));
+  }
+
+  // Of a key that is there several times, the first place and the last value are kept.
+  static void keep_last(Json::Elements& object) {
+    std::vector<size_t> order(object.keys.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return object.keys[a] < object.keys[b]; });
+    std::vector<bool> dropped(order.size());
+    bool any = false;
+    for (size_t i = 0, first = 0; i + 1 < order.size(); ++i) {
+      if (object.keys[order[i + 1]] != object.keys[order[first]]) {
+        first = i + 1;
+        continue;
+      }
+      object.values[order[first]] = std::move(object.values[order[i + 1]]);
+      dropped[order[i + 1]] = any = true;
+    }
+    if (!any) return;
+    Json::Elements kept;
+    for (size_t i = 0; i < dropped.size(); ++i) {
+      if (dropped[i]) continue;
+      kept.keys.push_back(std::move(object.keys[i]));
+      kept.values.push_back(std::move(object.values[i]));
+    }
+    object = std::move(kept);
+  }
+
+  std::vector<Json> open_;
 };
+
+namespace {
 
 std::string line_and_column(std::string_view text, std::size_t at) {
   std::size_t line = 1, column = 1;
@@ -49,21 +105,49 @@ std::string line_and_column(std::string_view text, std::size_t at) {
   return "line " + std::to_string(line) + ", column " + std::to_string(column);
 }
 
-[[noreturn]] void wrong_type(const Json& value, std::string_view key, const std::string& where, const char* expected) {
-  fail({.code = ErrorCode::kFormat,
-        .what = "a JSON value has the wrong type",
-        .where = where + ": " + std::string(key),
-        .expected = expected,
-        .got = brief(value)});
+std::string quoted(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void write(const Json& value, int indent, int level, std::string& out) {
+  switch (value.kind()) {
+    case Json::Kind::kNull: out += "null"; return;
+    case Json::Kind::kBoolean: out += value.get<bool>() ? "true" : "false"; return;
+    case Json::Kind::kInteger: out += std::to_string(value.get<int64_t>()); return;
+    case Json::Kind::kUnsigned: out += std::to_string(value.get<uint64_t>()); return;
+    case Json::Kind::kReal: out += nlohmann::json(value.get<double>()).dump(); return;
+    case Json::Kind::kString: out += quoted(value.text()); return;
+    case Json::Kind::kArray:
+    case Json::Kind::kObject: break;
+  }
+  const bool object = value.is_object();
+  const auto new_line = [&](int at) {
+    if (indent >= 0) out.append(1, '\n').append(static_cast<size_t>(indent) * static_cast<size_t>(at), ' ');
+  };
+  out += object ? '{' : '[';
+  const std::string* key = object ? value.items().begin().key : nullptr;
+  for (const Json& element : value) {
+    if (&element != value.begin()) out += ',';
+    new_line(level + 1);
+    if (object) out += quoted(*key++) + (indent >= 0 ? ": " : ":");
+    write(element, indent, level + 1, out);
+  }
+  if (!value.empty()) new_line(level);
+  out += object ? '}' : ']';
 }
 
 }  // namespace
 
+std::string Json::dump(int indent) const {
+  std::string out;
+  write(*this, indent, 0, out);
+  return out;
+}
+
 Json parse_json(std::string_view text, const std::string& where) {
-  Json root;
-  PlaceKeeper keeper(root);
-  if (!Json::sax_parse(text.begin(), text.end(), &keeper)) {
-    if (keeper.too_deep) {
+  JsonBuilder builder;
+  if (!nlohmann::json::sax_parse(text.begin(), text.end(), &builder)) {
+    if (builder.too_deep) {
       fail({.code = ErrorCode::kFormat,
             .what = "the JSON is nested too deeply",
             .where = where,
@@ -72,88 +156,11 @@ Json parse_json(std::string_view text, const std::string& where) {
     fail({.code = ErrorCode::kFormat,
           .what = "this is not valid JSON",
           .where = where,
-          .got = "a fault at " + line_and_column(text, keeper.fault_at) +
-                 (keeper.last_token.empty() ? "" : ", near '" + keeper.last_token.substr(0, 40) + "'"),
+          .got = "a fault at " + line_and_column(text, builder.fault_at) +
+                 (builder.last_token.empty() ? "" : ", near '" + builder.last_token.substr(0, 40) + "'"),
           .todo = "The file may be truncated or damaged; fetch or write it again"});
   }
-  return root;
-}
-
-const Json* find(const Json& object, std::string_view key) {
-  if (!object.is_object()) return nullptr;
-  const auto it = object.find(std::string(key));
-  return it == object.end() || it->is_null() ? nullptr : &*it;
-}
-
-const Json& require(const Json& object, std::string_view key, const std::string& where) {
-  if (!object.is_object())
-    fail({.code = ErrorCode::kFormat,
-          .what = "a JSON object is needed here",
-          .where = where,
-          .expected = "an object",
-          .got = brief(object)});
-  const auto it = object.find(std::string(key));
-  if (it == object.end())
-    fail({.code = ErrorCode::kFormat,
-          .what = "a key is missing",
-          .where = where,
-          .expected = "'" + std::string(key) + "'"});
-  return *it;
-}
-
-int64_t require_int(const Json& object, std::string_view key, const std::string& where) {
-  const Json& value = require(object, key, where);
-  if (!value.is_number_integer()) wrong_type(value, key, where, "a whole number");
-  return value.get<int64_t>();
-}
-
-double require_number(const Json& object, std::string_view key, const std::string& where) {
-  const Json& value = require(object, key, where);
-  if (!value.is_number()) wrong_type(value, key, where, "a number");
-  return value.get<double>();
-}
-
-std::string require_string(const Json& object, std::string_view key, const std::string& where) {
-  const Json& value = require(object, key, where);
-  if (!value.is_string()) wrong_type(value, key, where, "a string");
-  return value.get<std::string>();
-}
-
-const Json& require_object(const Json& object, std::string_view key, const std::string& where) {
-  const Json& value = require(object, key, where);
-  if (!value.is_object()) wrong_type(value, key, where, "an object");
-  return value;
-}
-
-const Json& require_array(const Json& object, std::string_view key, const std::string& where) {
-  const Json& value = require(object, key, where);
-  if (!value.is_array()) wrong_type(value, key, where, "an array");
-  return value;
-}
-
-int64_t int_or(const Json& object, std::string_view key, int64_t otherwise, const std::string& where) {
-  return find(object, key) ? require_int(object, key, where) : otherwise;
-}
-
-double number_or(const Json& object, std::string_view key, double otherwise, const std::string& where) {
-  return find(object, key) ? require_number(object, key, where) : otherwise;
-}
-
-bool bool_or(const Json& object, std::string_view key, bool otherwise, const std::string& where) {
-  const Json* value = find(object, key);
-  if (!value) return otherwise;
-  if (!value->is_boolean()) wrong_type(*value, key, where, "true or false");
-  return value->get<bool>();
-}
-
-std::string string_or(const Json& object, std::string_view key, std::string otherwise, const std::string& where) {
-  return find(object, key) ? require_string(object, key, where) : std::move(otherwise);
-}
-
-std::string brief(const Json& value) {
-  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (text.size() > 80) text = text.substr(0, 77) + "...";
-  return text;
+  return std::move(builder.root);
 }
 
 }  // namespace doppler

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <limits>
+
 #include "base/error.h"
 
 namespace doppler {
@@ -17,6 +20,81 @@ std::string message_of(const std::function<void()>& action) {
 }
 
 TEST(Json, KeepsTheOrderOfKeys) { EXPECT_EQ(parse_json(R"({"b":1,"a":2})", "x").dump(), R"({"b":1,"a":2})"); }
+
+TEST(Json, OfAKeyGivenTwiceTheFirstPlaceAndTheLastValueAreKept) {
+  EXPECT_EQ(parse_json(R"({"a":1,"b":{"c":0,"c":[1]},"a":{"d":2},"e":3,"a":4})", "x").dump(),
+            R"({"a":4,"b":{"c":[1]},"e":3})");
+}
+
+TEST(Json, ListsOfPairsAreObjectsAndOtherListsArrays) {
+  const std::vector<float> list = {0.5f, 2};
+  const Json json = {{"name", "x"}, {"list", {1, "b", nullptr}}, {"inner", {{"k", true}}}, {"numbers", list}};
+  EXPECT_EQ(json.dump(), R"({"name":"x","list":[1,"b",null],"inner":{"k":true},"numbers":[0.5,2.0]})");
+  EXPECT_EQ(Json::array({{{"role", "user"}}}).dump(), R"([{"role":"user"}])");
+  EXPECT_EQ((Json{{"a", 1}, {"b", 2, 3}}).dump(), R"([["a",1],["b",2,3]])");
+}
+
+TEST(Json, IndentsByLevelAndLeavesWhatIsEmptyOnOneLine) {
+  const Json json = {{"a", {1, Json::object()}}, {"b", Json::array()}, {"c", {{"d", nullptr}}}};
+  EXPECT_EQ(json.dump(2), "{\n  \"a\": [\n    1,\n    {}\n  ],\n  \"b\": [],\n  \"c\": {\n    \"d\": null\n  }\n}");
+}
+
+TEST(Json, NumbersKeepTheirTypeAndTheShortestDigitsThatReadBack) {
+  const std::string text =
+      "[0,-1,9223372036854775807,-9223372036854775808,18446744073709551615,1.0,0.1,1e+300,-2.5e-08]";
+  const Json list = parse_json(text, "x");
+  EXPECT_EQ(list.dump(), text);
+  EXPECT_EQ(list[4].kind(), Json::Kind::kUnsigned);
+  EXPECT_EQ(list[4].get<uint64_t>(), UINT64_MAX);
+  EXPECT_EQ(list[4].get<double>(), 18446744073709551616.0);
+  EXPECT_EQ(Json(UINT64_MAX), list[4]);
+  EXPECT_NE(Json(-1), Json(UINT64_MAX));
+  EXPECT_TRUE(list[0].is_number_unsigned() && list[4].is_number_unsigned() && !list[1].is_number_unsigned());
+  EXPECT_TRUE(list[0].is_number_integer() && !list[5].is_number_integer() && list[5].is_number_float());
+  EXPECT_EQ(list[5], 1);
+  EXPECT_EQ(Json(std::numeric_limits<double>::infinity()).dump(), "null");
+  EXPECT_EQ(parse_json("18446744073709551616", "x").dump(), "1.8446744073709552e+19");
+}
+
+TEST(Json, StringsAreEscapedAndBytesThatAreNoTextReplaced) {
+  EXPECT_EQ(Json("a\"\\/\n\x01\xc3\xa9").dump(), "\"a\\\"\\\\/\\n\\u0001\xc3\xa9\"");
+  EXPECT_EQ((Json{{"\xff", "\xc3"}}).dump(), "{\"\xef\xbf\xbd\":\"\xef\xbf\xbd\"}");
+}
+
+TEST(Json, ObjectsAreChangedByKey) {
+  Json json;
+  json["b"]["c"] = 1;
+  json["a"] = "x";
+  json.update({{"a", 2}, {"d", 3}});
+  json["list"].push_back(4);
+  EXPECT_EQ(json.dump(), R"({"b":{"c":1},"a":2,"d":3,"list":[4]})");
+  json.erase("b");
+  json.erase("nothing");
+  std::string keys;
+  for (const auto& [key, value] : json.items()) keys += key + "=" + value.dump() + " ";
+  EXPECT_EQ(keys, "a=2 d=3 list=[4] ");
+  EXPECT_EQ(json.value("a", 9), 2);
+  EXPECT_EQ(json.value("z", 9), 9);
+  EXPECT_TRUE(json.contains("d") && !json.contains("b"));
+  const Json copy = json;
+  json["list"][0] = 5;
+  EXPECT_EQ(copy["list"][0], 4);
+  EXPECT_NE(copy, json);
+  EXPECT_NE((Json{{"a", 1}, {"b", 2}}), (Json{{"b", 2}, {"a", 1}}));
+}
+
+TEST(Json, WhatIsNotThereIsAnErrorThatSaysSo) {
+  const Json json = {{"a", {1, 2}}};
+  EXPECT_EQ(message_of([&] { json["b"].dump(); }), "a key is missing (JSON): expected 'b'");
+  EXPECT_EQ(message_of([&] { json["a"][2].dump(); }),
+            "a JSON array is too short: expected more than 2 elements, got [1,2]");
+  EXPECT_EQ(message_of([&] { json["a"].get<std::string>(); }),
+            "a JSON value has the wrong type: expected a string, got [1,2]");
+  EXPECT_NE(message_of([&] { json["a"].items(); }), "");
+  EXPECT_NE(message_of([&] { json.get<std::vector<int>>(); }), "");
+  EXPECT_NE(message_of([&] { json["a"].get<bool>(); }), "");
+  EXPECT_EQ(json["a"].get<std::vector<int>>(), (std::vector<int>{1, 2}));
+}
 
 TEST(Json, SaysWhereTheFaultIs) {
   const std::string message = message_of([] { parse_json("{\n \"a\": nope}", "m.json"); });
