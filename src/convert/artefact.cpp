@@ -26,10 +26,10 @@ std::string short_name(DType dtype) {
 // Adds what `target` does not have; what it has stays.
 void merge_missing(Json& target, const Json& extra) {
   for (const auto& item : extra.items()) {
-    if (!target.contains(item.key())) {
-      target[item.key()] = item.value();
-    } else if (target[item.key()].is_object() && item.value().is_object()) {
-      merge_missing(target[item.key()], item.value());
+    if (!target.contains(item.key)) {
+      target[item.key] = item.value;
+    } else if (target[item.key].is_object() && item.value.is_object()) {
+      merge_missing(target[item.key], item.value);
     }
   }
 }
@@ -123,9 +123,14 @@ Json make_manifest(const ModelConfig& config, const Family& family, const Recipe
 int32_t require_tokenizer(const fs::path& source, bool optional) {
   if (there(source / "tokenizer.json")) return Tokenizer::load(source).vocab_size();
   if (optional) return 0;
+  const char* other = there(source / "tokenizer.model") ? "tokenizer.model (SentencePiece)"
+                      : there(source / "tekken.json")   ? "tekken.json"
+                                                        : "";
   fail({.code = ErrorCode::kFile,
-        .what = "the checkpoint has no tokenizer",
+        .what = "the checkpoint has no tokenizer that Doppler reads",
         .where = (source / "tokenizer.json").string(),
+        .expected = *other ? "tokenizer.json" : "",
+        .got = other,
         .todo = "Fetch tokenizer.json with the checkpoint, or go on without text by --no-tokenizer"});
 }
 

@@ -48,9 +48,35 @@ bool is_kept(const std::vector<std::string>& modules, const std::string& tensor)
   return false;
 }
 
+// Every matrix that an adapter changes is there, in its shape.
+std::vector<LoraAdapter> open_adapters(const ConvertOptions& options, const TensorMap& map,
+                                       const SafetensorsFolder& checkpoint, std::vector<std::string>& notes) {
+  std::vector<LoraAdapter> adapters;
+  std::set<std::string> used;
+  for (const MappedTensor& tensor : map.tensors) {
+    for (const RawTensor& raw : tensor.plain) used.insert(raw.name);
+  }
+  for (const std::string& folder : options.adapters) {
+    const LoraAdapter& adapter = adapters.emplace_back(folder);
+    for (const auto& [name, delta] : adapter.deltas()) {
+      const RawTensor* base = used.count(name) ? checkpoint.find(name) : nullptr;
+      const std::vector<int64_t> shape{delta.b.rows(), delta.a.cols()};
+      if (base && base->shape == shape) continue;
+      fail({.code = ErrorCode::kFormat,
+            .what = "the adapter does not fit the model",
+            .where = folder + ": " + name,
+            .expected = fmt::format("a matrix [{}, {}]", shape[0], shape[1]),
+            .got = base ? "another shape" : "no such matrix",
+            .todo = "Name the adapter's own base model"});
+    }
+    notes.push_back(fmt::format("{} matrices have the adapter {} merged in", adapter.deltas().size(), folder));
+  }
+  return adapters;
+}
+
 DType source_dtype(const MappedTensor& tensor) {
   Tensor plain;
-  return tensor.plain && to_tensor(*tensor.plain, plain) ? plain.dtype : DType::kMXFP4;
+  return !tensor.plain.empty() && to_tensor(tensor.plain[0], plain) ? plain.dtype : DType::kMXFP4;
 }
 
 uint64_t count_weights(const std::vector<int64_t>& shape) {
@@ -105,6 +131,13 @@ RowOutcome convert_row(const GgufSlot& slot, int64_t row, DType to, std::byte* o
 // `target` as final_name() gives it.
 ArtefactReport convert_gguf(const fs::path& source, const fs::path& target, const ConvertOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
+  if (!options.adapters.empty()) {
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "an adapter is merged into a checkpoint, not into weights that may be quantised",
+          .where = source.string(),
+          .expected = "a Hugging Face folder",
+          .todo = "Convert the checkpoint that the file was made of"});
+  }
   check_destination(target, options.replace);
   const Family own = options.family_file.empty() ? Family{} : load_family(options.family_file);
   GgufModel model = read_gguf_model(source, options.family_file.empty() ? nullptr : &own, options.ignored_keys);
@@ -143,7 +176,7 @@ ArtefactReport convert_gguf(const fs::path& source, const fs::path& target, cons
   ThreadPool pool(options.threads);
   for (size_t i = 0; i < model.slots.size(); ++i) {
     const GgufSlot& slot = model.slots[i];
-    writer.begin({slot.rule.name, slot.slot, dtypes[i], slot.shape, slot.rule.role, {}, 0});
+    writer.begin({slot.rule.stored, slot.slot, dtypes[i], slot.shape, slot.rule.role, {}, 0});
     RowStream stream;
     stream.name = source.string() + ": " + slot.parts[0]->name;
     stream.rows = rows_of(slot).count;
@@ -206,6 +239,7 @@ ArtefactReport convert(const fs::path& source, const fs::path& given_target, con
 
   ArtefactReport report;
   report.notes = map.notes;
+  const std::vector<LoraAdapter> adapters = open_adapters(options, map, checkpoint, report.notes);
   const Recipe& recipe = options.recipe ? *options.recipe : recipe_named("q4_k_m");
   const std::vector<std::string> kept =
       options.recipe ? std::vector<std::string>() : kept_modules(hf_config, config_path.string());
@@ -213,9 +247,10 @@ ArtefactReport convert(const fs::path& source, const fs::path& given_target, con
   uint64_t all = 0, bytes = 0;
   int kept_count = 0;
   for (const MappedTensor& tensor : map.tensors) {
-    DType dtype = tensor.plain ? dtype_for(recipe, tensor.rule.quant, layer_of(tensor.slot), config.layer_count())
-                               : DType::kMXFP4;
-    if (tensor.rule.quant != QuantClass::kKeep && tensor.plain && is_kept(kept, tensor.rule.name)) {
+    const bool plain = !tensor.plain.empty();
+    DType dtype =
+        plain ? dtype_for(recipe, tensor.rule.quant, layer_of(tensor.slot), config.layer_count()) : DType::kMXFP4;
+    if (tensor.rule.quant != QuantClass::kKeep && plain && is_kept(kept, tensor.rule.name)) {
       dtype = source_dtype(tensor);
       ++kept_count;
     }
@@ -245,8 +280,8 @@ ArtefactReport convert(const fs::path& source, const fs::path& given_target, con
   for (size_t i = 0; i < map.tensors.size(); ++i) {
     const MappedTensor& tensor = map.tensors[i];
     ClassReport& line = report.of(tensor.rule.quant, dtypes[i]);
-    if (tensor.plain)
-      stream_plain(tensor, dtypes[i], checkpoint, writer, pool, line, on_weights);
+    if (!tensor.plain.empty())
+      stream_plain(tensor, dtypes[i], checkpoint, adapters, writer, pool, line, on_weights);
     else
       stream_mxfp4(tensor, checkpoint, writer, pool, line, on_weights);
   }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "convert/artefact.h"
 
@@ -22,6 +23,7 @@ struct ConvertOptions {
   bool replace = false;                     // an artefact that is already there gives way
   std::string family_file = {};             // a family of the user's instead of those in the program
   std::set<std::string> ignored_keys = {};  // of config.json
+  std::vector<std::string> adapters = {};   // folders of LoRA adapters, merged into the weights
   std::function<void(uint64_t done, uint64_t all)> progress = {};  // weights
   std::function<bool()> cancelled = {};                            // asked now and then; true stops and leaves nothing
 };

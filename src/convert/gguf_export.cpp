@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -41,10 +42,12 @@ DType fallback(DType type, int64_t cols) {
   return fits(flat, cols) ? flat : DType::kF16;
 }
 
-// One tensor of the file: rows of `source`, every `step`-th from `first` on, heads turned into the order of pairs.
+// One tensor of the file: rows of `source`, every `step`-th from `first` on, heads turned into the order of pairs; then
+// those of `more`, as they are.
 struct OutTensor {
   std::string name;
   Tensor source;
+  std::vector<Tensor> more = {};
   std::vector<int64_t> shape;
   DType dtype = DType::kF32;
   QuantClass kind = QuantClass::kKeep;
@@ -87,6 +90,7 @@ std::vector<OutTensor> plan_tensors(const RdrrReader& reader, const Family& fami
   for (const WeightUse& use : weights_of(build_plan(config))) {
     const RdrrTensorEntry* entry = reader.find_slot(use.slot);
     const std::vector<std::string> names = gguf_names(family, use.slot);
+    const TensorRule rule = rule_for(family, use.slot, layouts_of(family).front());
     if (!entry || entry->shape != use.shape || names.empty()) {
       fail({.code = ErrorCode::kFormat,
             .what = "the artefact and its config disagree",
@@ -94,7 +98,10 @@ std::vector<OutTensor> plan_tensors(const RdrrReader& reader, const Family& fami
             .expected = use.slot,
             .todo = "Run doppler verify for the whole list"});
     }
-    const TensorRule rule = rule_for(family, use.slot, layouts_of(family).front());
+    const auto begun = std::find_if(out.begin(), out.end(), [&](const OutTensor& t) {
+      return !rule.stacked.empty() && names.size() == 1 && t.name == names[0];
+    });
+    OutTensor* stack = begun == out.end() ? nullptr : &*begun;
     const bool output = use.slot == "lm_head" || (use.slot == "embed" && config.tied_output);
     for (size_t part = 0; part < names.size(); ++part) {
       OutTensor tensor;
@@ -109,6 +116,12 @@ std::vector<OutTensor> plan_tensors(const RdrrReader& reader, const Family& fami
       if (rule.role == "norm" && gguf_norms_hold_offset(family)) tensor.add = config.norm_offset;
       tensor.dtype =
           gguf_export_dtype(quant, use.slot, rule.quant, output, entry->dtype, use.shape.back(), config.layer_count());
+      if (stack) {  // the whole has the type of the part with the most bits
+        stack->more.push_back(std::move(tensor.source));
+        stack->shape[0] += use.shape[0];
+        if (row_bytes(tensor.dtype, 256) > row_bytes(stack->dtype, 256)) stack->dtype = tensor.dtype;
+        continue;
+      }
       // A vector in two tensors, or turned: its weights are rows of one.
       if (rule.quant == QuantClass::kKeep && (tensor.step > 1 || tensor.paired_head > 0)) {
         if (!is_vector(tensor.source)) {
@@ -138,10 +151,18 @@ Json numbers_of(const ModelConfig& c) {
   out["rms_norm_eps"] = c.norm_eps;
   out["rope_theta"] = static_cast<float>(c.ropes.front().theta);
   if (c.ropes.size() > 1) out["rope_local_base_freq"] = static_cast<float>(c.ropes[1].theta);
+  out["embedding_multiplier"] = out["scale_emb"] = c.embed_scale;
+  out["attention_multiplier"] = c.attn_scale;
+  out["residual_multiplier"] = c.residual_scale;
+  out["logits_scaling"] = 1 / c.logit_scale;
+  if (c.ropes.front().original_context > 0) {
+    out["original_max_position_embeddings"] = static_cast<uint32_t>(c.ropes.front().original_context);
+  }
   if (c.attn_softcap > 0) out["attn_logit_softcapping"] = c.attn_softcap;
   if (c.logit_softcap > 0) out["final_logit_softcapping"] = c.logit_softcap;
   if (c.experts > 0) {
-    out["num_local_experts"] = c.experts;
+    out["num_local_experts"] = out["num_experts"] = c.experts;
+    out["moe_intermediate_size"] = c.expert_ffn > 0 ? c.expert_ffn : c.ffn;
     out["num_experts_per_tok"] = c.experts_per_token;
   }
   int globals = 0, last = -1;
@@ -165,9 +186,9 @@ void put_config(const ModelConfig& config, const Family& family, GgufHeader& hea
   std::map<std::string, bool> done;
   const auto put_all = [&](const Json& keys) {
     for (const auto& item : keys.items()) {
-      const Json* value = find(numbers, item.key());
-      const Json* by_default = fixed ? find(*fixed, item.key()) : nullptr;
-      const std::string key = prefix + item.value().get<std::string>();
+      const Json* value = find(numbers, item.key);
+      const Json* by_default = fixed ? find(*fixed, item.key) : nullptr;
+      const std::string key = prefix + item.value.get<std::string>();
       if (!value || (by_default && *by_default == *value) || done[key])
         continue;  // readers know the default themselves
       done[key] = true;
@@ -180,7 +201,8 @@ void put_config(const ModelConfig& config, const Family& family, GgufHeader& hea
   put_all(require_object(gguf_common(), "keys", "families/common.json: gguf"));
   if (const Json* keys = find(gguf, "keys")) put_all(*keys);
   header.put(prefix + "attention.value_length", static_cast<uint32_t>(config.head_dim));
-  header.put(prefix + "rope.dimension_count", static_cast<uint32_t>(config.head_dim));
+  header.put(prefix + "rope.dimension_count",
+             static_cast<uint32_t>(rotary_dims(config.ropes.front(), config.head_dim)));
   header.put(prefix + "vocab_size", static_cast<uint32_t>(config.vocab));
   const RopeConfig& rope = config.ropes.front();
   if (rope.scaling == RopeScaling::kLinear || rope.scaling == RopeScaling::kYarn) {
@@ -188,30 +210,65 @@ void put_config(const ModelConfig& config, const Family& family, GgufHeader& hea
     header.put(prefix + "rope.scaling.type", yarn ? "yarn" : "linear");
     header.put(prefix + "rope.scaling.factor", static_cast<float>(rope.factor));
     if (yarn) {
-      header.put(prefix + "rope.scaling.original_context_length", static_cast<uint32_t>(rope.original_context));
+      const std::string original = prefix + "rope.scaling.original_context_length";
+      if (!done[original]) header.put(original, static_cast<uint32_t>(rope.original_context));
       if (rope.beta_fast != 32) header.put(prefix + "rope.scaling.yarn_beta_fast", static_cast<float>(rope.beta_fast));
       if (rope.beta_slow != 1) header.put(prefix + "rope.scaling.yarn_beta_slow", static_cast<float>(rope.beta_slow));
+      const Json scaling = {{"llama_4_scaling_beta", rope.query_beta}, {"mscale_all_dim", 1.0}};
+      if (const Json* keys = find(gguf, "rope_keys")) {
+        for (const auto& item : keys->items()) {
+          if (const Json* value = find(scaling, item.key))
+            header.put(prefix + item.value.get<std::string>(), value->get<float>());
+        }
+      } else if (rope.attention_factor > 0) {
+        header.put(prefix + "rope.scaling.attn_factor", static_cast<float>(rope.attention_factor));
+      }
     }
+  }
+  if (rope.scaling == RopeScaling::kLongRope) {
+    header.put(prefix + "rope.scaling.attn_factor", make_rope_table(rope, config.head_dim).magnitude);
   }
 }
 
-// llama3 scaling as GGUF keeps it: what each frequency is divided by. Empty for other scalings.
-std::vector<float> frequency_divisors(const ModelConfig& config) {
-  std::vector<float> out;
+struct FrequencyDivisors {
+  const char* name;  // of the tensor
+  std::vector<float> values;
+};
+
+// Scalings that GGUF keeps as what each frequency is divided by.
+std::vector<FrequencyDivisors> frequency_divisors(const ModelConfig& config) {
   const RopeConfig& rope = config.ropes.front();
-  if (rope.scaling != RopeScaling::kLlama3) return out;
+  if (rope.scaling == RopeScaling::kLongRope) {
+    return {{kLongFactors, {rope.long_factors.begin(), rope.long_factors.end()}},
+            {kShortFactors, {rope.short_factors.begin(), rope.short_factors.end()}}};
+  }
+  if (rope.scaling != RopeScaling::kLlama3) return {};
+  std::vector<float> out;
   const RopeTable table = make_rope_table(rope, config.head_dim);
   for (size_t i = 0; i < table.inv_freq.size(); ++i)
     out.push_back(
         static_cast<float>(std::pow(rope.theta, -2.0 * static_cast<double>(i) / config.head_dim) / table.inv_freq[i]));
-  return out;
+  return {{"rope_freqs.weight", std::move(out)}};
+}
+
+void add_tensors(const std::vector<FrequencyDivisors>& divisors, GgufHeader& header) {
+  for (const FrequencyDivisors& d : divisors) {
+    header.add_tensor(d.name, DType::kF32, {static_cast<int64_t>(d.values.size())});
+  }
 }
 
 // The first number that differs, as "path: a, b".
 std::string first_difference(const Json& a, const Json& b, const std::string& path) {
   if (a.is_object() && b.is_object()) {
     for (const auto& item : a.items()) {
-      const std::string inner = first_difference(item.value(), b.value(item.key(), Json()), path + "." + item.key());
+      const std::string inner = first_difference(item.value, b.value(item.key, Json()), path + "." + item.key);
+      if (!inner.empty()) return inner;
+    }
+    return "";
+  }
+  if (a.is_array() && b.is_array() && a.size() == b.size()) {
+    for (size_t i = 0; i < a.size(); ++i) {
+      const std::string inner = first_difference(a[i], b[i], fmt::format("{}.{}", path, i));
       if (!inner.empty()) return inner;
     }
     return "";
@@ -224,12 +281,15 @@ std::string first_difference(const Json& a, const Json& b, const std::string& pa
 // Reads the metadata back: what the file would mean must be what the model is.
 void check_expressible(const ModelConfig& config, const Family& family, GgufHeader header,
                        std::vector<std::string>& notes) {
-  const std::vector<float> divisors = frequency_divisors(config);
+  const std::vector<FrequencyDivisors> divisors = frequency_divisors(config);
   if (!config.tied_output) header.add_tensor(gguf_names(family, "lm_head").at(0), DType::kF32, {1});
-  if (!divisors.empty()) header.add_tensor("rope_freqs.weight", DType::kF32, {static_cast<int64_t>(divisors.size())});
+  add_tensors(divisors, header);
   std::string bytes = header.bytes();
   if (!config.tied_output) bytes.append(kGgufAlignment, '\0');
-  bytes.append(reinterpret_cast<const char*>(divisors.data()), divisors.size() * sizeof(float));
+  for (const FrequencyDivisors& d : divisors) {
+    bytes.append(reinterpret_cast<const char*>(d.values.data()), d.values.size() * sizeof(float));
+    bytes.append((kGgufAlignment - d.values.size() * sizeof(float) % kGgufAlignment) % kGgufAlignment, '\0');
+  }
   bytes.append(kGgufAlignment, '\0');
   const GgufFile file(std::as_bytes(std::span(bytes.data(), bytes.size())), "the GGUF to be");
   ModelConfig again = config_from_gguf(file, family);
@@ -252,12 +312,18 @@ void check_expressible(const ModelConfig& config, const Family& family, GgufHead
 // One row as the file wants it.
 RowOutcome make_row(const OutTensor& tensor, int64_t row, std::byte* out, float* values) {
   const auto cols = static_cast<size_t>(tensor.source.cols());
-  const std::byte* source = tensor.source.row(tensor.source_row(row));
-  if (tensor.dtype == tensor.source.dtype && tensor.add == 0) {
+  const Tensor* from = &tensor.source;
+  for (const Tensor& next : tensor.more) {
+    if (row < from->rows()) break;
+    row -= from->rows();
+    from = &next;
+  }
+  const std::byte* source = from->row(from == &tensor.source ? tensor.source_row(row) : row);
+  if (tensor.dtype == from->dtype && tensor.add == 0) {
     std::copy_n(source, row_bytes(tensor.dtype, cols), out);
     return {};
   }
-  decode_row(tensor.source.dtype, source, values, cols);
+  decode_row(from->dtype, source, values, cols);
   for (size_t i = 0; i < cols; ++i) values[i] += tensor.add;
   return store_values(values, cols, tensor.dtype, out, values + cols);
 }
@@ -335,8 +401,8 @@ ArtefactReport export_gguf(const fs::path& artefact, const fs::path& target, con
   header.put("general.file_type", file_type(tensors));
   tokenizer_to_gguf(reader.folder(), config, header, report.notes);
   check_expressible(config, family, header, report.notes);
-  const std::vector<float> divisors = frequency_divisors(config);
-  if (!divisors.empty()) header.add_tensor("rope_freqs.weight", DType::kF32, {static_cast<int64_t>(divisors.size())});
+  const std::vector<FrequencyDivisors> divisors = frequency_divisors(config);
+  add_tensors(divisors, header);
   std::map<std::pair<DType, DType>, int> changed;
   uint64_t all = 0, done = 0;
   for (const OutTensor& tensor : tensors) {
@@ -351,7 +417,7 @@ ArtefactReport export_gguf(const fs::path& artefact, const fs::path& target, con
   check_room(final_name(target), header.tensor_bytes());
 
   GgufWriter writer(target, std::move(header));
-  if (!divisors.empty()) writer.write(std::as_bytes(std::span(divisors)));
+  for (const FrequencyDivisors& d : divisors) writer.write(std::as_bytes(std::span(d.values)));
   ThreadPool pool(options.threads);
   for (const OutTensor& tensor : tensors) {
     RowStream rows;

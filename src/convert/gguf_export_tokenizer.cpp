@@ -6,10 +6,10 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_reader.h"
 #include "convert/gguf_export.h"
 #include "import/gguf_config.h"
 #include "import/gguf_tokenizer.h"
-#include "base/json_reader.h"
 #include "tokenizer/tokenizer_spec.h"
 
 namespace doppler {
@@ -90,8 +90,8 @@ std::string pre_name(const std::string& tokenizer_json, const std::string& where
     const Json* pattern = find(step, "pattern");
     const Json* regex = pattern ? find(*pattern, "Regex") : nullptr;
     for (const auto& item : known.items()) {
-      const Json* split = find(item.value(), "split");
-      if (regex && split && *regex == *split) return item.key();
+      const Json* split = find(item.value, "split");
+      if (regex && split && *regex == *split) return item.key;
     }
   }
   fail({.code = ErrorCode::kUnsupported,

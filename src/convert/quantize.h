@@ -49,10 +49,4 @@ void quantize_rows(DType type, const float* src, std::byte* dst, size_t rows, si
 // are not weights: a caller that meets one should say so.
 float largest_magnitude(DType type);
 
-// MXFP4 as published checkpoints keep it, into the blocks of DType::kMXFP4. Nothing is rounded.
-// blocks[n_blocks][16]: 32 codes each, element 2i in the low and 2i + 1 in the high nibble of byte i; scales[n_blocks]:
-// e8m0. out[n_blocks][17]: the scale, then element i in the low and 16 + i in the high nibble of byte i.
-// False if a scale stands for NaN, or is so large that a product could be infinite; the caller should refuse then.
-[[nodiscard]] bool repack_mxfp4_hf(const std::byte* blocks, const std::byte* scales, std::byte* out, size_t n_blocks);
-
 }  // namespace doppler

@@ -20,7 +20,7 @@ constexpr int64_t kBlockWeights = 32;                  // of MXFP4 …
 constexpr size_t kPackedBytes = 16, kBlockBytes = 17;  // … in the checkpoint without, here with their scale
 
 RdrrTensorEntry entry_for(const MappedTensor& tensor, DType dtype) {
-  return {tensor.rule.name, tensor.slot, dtype, tensor.shape, tensor.rule.role, {}, 0};
+  return {tensor.rule.stored, tensor.slot, dtype, tensor.shape, tensor.rule.role, {}, 0};
 }
 
 [[noreturn]] void refuse_row(RowOutcome::Fault fault, DType dtype, const std::string& where) {
@@ -91,27 +91,41 @@ void stream_rows(const RowStream& stream, ThreadPool& pool, ClassReport& report)
   report.bytes += static_cast<uint64_t>(stream.rows) * stride;
 }
 
-void stream_plain(const MappedTensor& tensor, DType dtype, const SafetensorsFolder& source, RdrrWriter& writer,
-                  ThreadPool& pool, ClassReport& report, const OnWeights& on_weights) {
-  Tensor from;
-  if (!to_tensor(*tensor.plain, from))
-    fail({.code = ErrorCode::kInternal, .what = "not a weight", .where = tensor.rule.name});
-  const auto cols = static_cast<size_t>(from.cols());
-  size_t read = 0;  // bytes of the source
-  RowStream stream{.name = tensor.rule.name, .rows = from.rows(), .cols = from.cols(), .dtype = dtype};
+void stream_plain(const MappedTensor& tensor, DType dtype, const SafetensorsFolder& source,
+                  const std::vector<LoraAdapter>& adapters, RdrrWriter& writer, ThreadPool& pool, ClassReport& report,
+                  const OnWeights& on_weights) {
+  std::vector<Tensor> from(tensor.plain.size());
+  int64_t rows = 0;
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (!to_tensor(tensor.plain[i], from[i]))
+      fail({.code = ErrorCode::kInternal, .what = "not a weight", .where = tensor.rule.name});
+    rows += from[i].rows();
+  }
+  const auto cols = static_cast<size_t>(from[0].cols());
+  size_t read = 0;  // bytes of the source, where it is one tensor
+  RowStream stream{.name = tensor.rule.name, .rows = rows, .cols = from[0].cols(), .dtype = dtype};
   stream.make = [&](int64_t row, std::byte* out, float* values) {
-    decode_row(from.dtype, from.row(row), values, cols);
+    const MappedTensor::Place place = tensor.place_of(row);
+    decode_row(from[place.tensor].dtype, from[place.tensor].row(place.row), values, cols);
+    for (const LoraAdapter& adapter : adapters) {
+      const LoraAdapter::Delta* delta = adapter.find(tensor.plain[place.tensor].name);
+      if (delta) add_lora_row(*delta, tensor.first_row + place.row, values, values + cols);
+    }
     return store_values(values, cols, dtype, out, values + cols);
   };
   stream.write = [&](std::span<const std::byte> piece) {
     writer.write(piece);
-    const size_t size = piece.size() / row_bytes(dtype, cols) * from.stride();
-    source.release(*tensor.plain, from.bytes.subspan(read, size));
+    if (from.size() > 1) return;
+    const size_t size = piece.size() / row_bytes(dtype, cols) * from[0].stride();
+    source.release(tensor.plain[0], from[0].bytes.subspan(read, size));
     read += size;
   };
   stream.on_weights = on_weights;
   writer.begin(entry_for(tensor, dtype));
   stream_rows(stream, pool, report);
+  if (from.size() > 1) {
+    for (const RawTensor& part : tensor.plain) source.release(part, part.bytes);
+  }
   writer.end();
 }
 

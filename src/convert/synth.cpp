@@ -28,7 +28,7 @@ Task task_for(const WeightUse& use, const Family& family, const ModelConfig& con
   const TensorRule rule = rule_for(family, use.slot, layouts_of(family).front());
   const DType dtype =
       !rule.blocks.empty() ? DType::kMXFP4 : dtype_for(recipe, rule.quant, layer_of(use.slot), config.layer_count());
-  return {{rule.name, use.slot, dtype, use.shape, rule.role, {}, 0}, rule.quant};
+  return {{rule.stored, use.slot, dtype, use.shape, rule.role, {}, 0}, rule.quant};
 }
 
 // Vectors: norms around what multiplies by one, biases small.

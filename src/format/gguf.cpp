@@ -233,8 +233,15 @@ uint32_t ggml_number(DType dtype) {
   return 0;
 }
 
-GgufFile::GgufFile(const std::filesystem::path& path) : where_(path.string()), file_(path), bytes_(file_.bytes()) {
+GgufFile::GgufFile(const std::filesystem::path& path) {
+  const std::filesystem::path first = gguf_part(path, 1);
+  std::error_code ignored;
+  const bool split = !first.empty() && std::filesystem::exists(first, ignored);
+  where_ = split ? first.string() : path.string();
+  file_ = MappedFile(where_);
+  bytes_ = file_.bytes();
   read();
+  join_parts(where_);
 }
 
 GgufFile::GgufFile(std::span<const std::byte> bytes, const std::string& where) : where_(where), bytes_(bytes) {
@@ -252,6 +259,7 @@ const Tensor* GgufFile::tensor(std::string_view name) const {
 }
 
 void GgufFile::read() {
+  size_ = bytes_.size();
   HeaderReader in(bytes_, where_);
   if (bytes_.size() < kMagic.size() || std::memcmp(bytes_.data(), kMagic.data(), kMagic.size()) != 0) {
     const std::string_view got(reinterpret_cast<const char*>(bytes_.data()), std::min<size_t>(4, bytes_.size()));

@@ -65,13 +65,14 @@ inline constexpr uint64_t kGgufAlignment = 32;  // of a tensor's first byte, unl
 class GgufFile {
  public:
   // Maps the file and checks all of its header: magic, version, counts, strings, types, dimensions, and that every
-  // tensor lies inside the file, aligned, and apart from every other. Fails with a sentence.
+  // tensor lies inside the file, aligned, and apart from every other. Fails with a sentence. Any part of a split model
+  // (NAME-00002-of-00005.gguf) stands for all of them: the first has the metadata, each has some of the tensors.
   explicit GgufFile(const std::filesystem::path& path);
   // The same from bytes that outlive the result; `where` names them in errors.
   GgufFile(std::span<const std::byte> bytes, const std::string& where);
 
   const std::string& where() const { return where_; }
-  uint64_t size() const { return bytes_.size(); }
+  uint64_t size() const { return size_; }  // of all parts
   const std::map<std::string_view, GgufValue>& metadata() const { return metadata_; }
   const GgufValue* find(std::string_view key) const;
 
@@ -80,18 +81,24 @@ class GgufFile {
   const Tensor* tensor(std::string_view name) const;
 
   // Lets the system drop pages that were read; the bytes stay readable.
-  void release(std::span<const std::byte> part) const { file_.release(part); }
+  void release(std::span<const std::byte> part) const { drop_mapped_pages(part); }
 
  private:
   void read();
+  void join_parts(const std::filesystem::path& first);  // in gguf_split.cpp
 
   std::string where_;
   MappedFile file_;
+  std::vector<MappedFile> more_;  // the parts after the first
   std::span<const std::byte> bytes_;
+  uint64_t size_ = 0;
   std::map<std::string_view, GgufValue> metadata_;
   std::vector<Tensor> tensors_;
   std::map<std::string_view, size_t> by_name_;
 };
+
+// Where part `number` (from 1) of a split model lies, given any of its parts; empty for a name that is none of a part.
+std::filesystem::path gguf_part(const std::filesystem::path& path, uint64_t number);
 
 // True for a regular file that begins as GGUF files do.
 bool is_gguf(const std::filesystem::path& path);

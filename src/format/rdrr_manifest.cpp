@@ -226,8 +226,8 @@ RdrrManifest parse_rdrr_manifest(Json manifest, const Json* tensors, const std::
   }
   bool pre_norm = false;
   for (const auto& item : list.items()) {
-    out.tensors.push_back(read_tensor(item.key(), item.value(), out.shards, where + ": " + item.key(), out.faults));
-    pre_norm = pre_norm || item.key().find("pre_feedforward_layernorm") != std::string::npos;
+    out.tensors.push_back(read_tensor(item.key, item.value, out.shards, where + ": " + item.key, out.faults));
+    pre_norm = pre_norm || item.key.find("pre_feedforward_layernorm") != std::string::npos;
   }
   std::map<std::string, const std::string*> by_slot;
   for (RdrrTensorEntry& entry : out.tensors) {

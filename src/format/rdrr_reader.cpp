@@ -41,8 +41,7 @@ Source locate(const fs::path& path) {
           .what = "this is a GGUF file, not an artefact",
           .where = path.string(),
           .expected = "a folder with manifest.json",
-          .todo = "run, bench, debug and perplexity take it as it is; for anything else convert it: doppler convert " +
-                  path.string() + " DST"});
+          .todo = "Convert it first: doppler convert " + path.string() + " DST"});
   }
   if (!fs::exists(manifest, ec)) {
     const bool checkpoint = fs::exists(folder / "config.json", ec);

@@ -155,7 +155,7 @@ void RdrrWriter::commit(Json manifest, bool replace) {
   manifest["tensors"] = std::move(tensors);
   manifest.erase("tensorsFile");
   write_file_whole(folder_.path() / "manifest.json",
-                   manifest.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+                   manifest.dump(1) + "\n");
 
   if (replace) keep_foreign_files(final_, folder_.path());
   folder_.commit(replace);

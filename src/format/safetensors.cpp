@@ -113,14 +113,14 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : path_(path), file_(path
 
   std::vector<Place> places;
   for (const auto& item : header.items()) {
-    const Json& info = item.value();
-    if (item.key() == "__metadata__") {
+    const Json& info = item.value;
+    if (item.key == "__metadata__") {
       if (info.is_object()) metadata_ = info;
       continue;
     }
-    RawTensor tensor{item.key(),
-                     require_string(info, "dtype", path.string() + ": " + item.key()),
-                     read_shape(info, path, item.key()),
+    RawTensor tensor{item.key,
+                     require_string(info, "dtype", path.string() + ": " + item.key),
+                     read_shape(info, path, item.key),
                      {},
                      path};
     const size_t element = safetensors_element_bytes(tensor.dtype);
@@ -176,9 +176,9 @@ SafetensorsFolder::SafetensorsFolder(const fs::path& folder) {
     const Json& map = require_object(index, "weight_map", index_path.string());
     std::set<std::string> names;
     for (const auto& item : map.items()) {
-      const std::string file = require_string(map, item.key(), index_path.string() + ": weight_map");
+      const std::string file = require_string(map, item.key, index_path.string() + ": weight_map");
       if (file.empty() || file != fs::path(file).filename().string() || file == "." || file == "..") {
-        bad(index_path, item.key(), "a shard's name is not a plain file name", "", file);
+        bad(index_path, item.key, "a shard's name is not a plain file name", "", file);
       }
       names.insert(file);
     }
@@ -193,10 +193,10 @@ SafetensorsFolder::SafetensorsFolder(const fs::path& folder) {
       add(folder / name);
     }
     for (const auto& item : map.items()) {
-      const auto it = file_of_.find(item.key());
-      const std::string file = item.value().get<std::string>();
+      const auto it = file_of_.find(item.key);
+      const std::string file = item.value.get<std::string>();
       if (it == file_of_.end() || files_[it->second].path().filename() != file) {
-        bad(index_path, item.key(), "the index names a tensor that its shard does not hold", "", file);
+        bad(index_path, item.key, "the index names a tensor that its shard does not hold", "", file);
       }
     }
     return;
@@ -257,7 +257,7 @@ void write_safetensors(const fs::path& path, const std::vector<RawTensor>& tenso
     header[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {end, end + size}}};
     end += size;
   }
-  std::string text = header.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');  // so that the data starts at a multiple of eight
   uint64_t length = text.size();
   if constexpr (std::endian::native == std::endian::big) length = __builtin_bswap64(length);

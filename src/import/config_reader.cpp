@@ -51,7 +51,7 @@ Json ConfigReader::from_key(const Json& expression) {
     const Json* mapped = found.is_string() ? find(*values, found.get<std::string>()) : nullptr;
     if (!mapped) {
       std::vector<std::string> known;
-      for (const auto& item : values->items()) known.push_back(item.key());
+      for (const auto& item : values->items()) known.push_back(item.key);
       fail({.code = ErrorCode::kUnsupported,
             .what = "the model's configuration asks for something this family cannot do",
             .where = where_ + ": " + brief(names),

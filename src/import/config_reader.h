@@ -45,4 +45,11 @@ class ConfigReader {
   std::set<std::string> used_;
 };
 
+struct Family;
+struct ModelConfig;
+
+// ModelConfig::layers and ::ropes from the family's "layers" and "ropes", in both dialects of config.json:
+// rope_theta / rope_scaling / a pattern (transformers 4), and rope_parameters / layer_types (transformers 5).
+void read_layers(ModelConfig& config, const Family& family, ConfigReader& reader);
+
 }  // namespace doppler

@@ -145,9 +145,15 @@ TensorRule rule_for(const Family& family, const std::string& slot, const TensorL
     name = replaced(std::move(name), "{head}", layout.head);
     return replaced(std::move(name), "{i}", std::to_string(layer));
   };
-  TensorRule rule{expand(require_string(*item, "name", at)), require_string(*item, "role", at), {}, "", ""};
+  TensorRule rule{expand(require_string(*item, "name", at)), require_string(*item, "role", at), {}, "", "", "", "", {}};
   const Json* quant = find(*item, "quant");
   rule.quant = quant ? quant_class(require_string(*item, "quant", at), at) : default_class(rule.role);
+  if (find(*item, "second")) rule.second = expand(require_string(*item, "second", at));
+  for (const std::string& other : strings(*item, "stacked", at)) {
+    rule.stacked.push_back(layer < 0 ? other : fmt::format("layer{}.{}", layer, other));
+  }
+  const bool whole = rule.stacked.empty() && rule.second.empty() && rule.name.find("{e}") == std::string::npos;
+  rule.stored = whole ? rule.name : slot;
   if (find(*item, "mxfp4")) {
     const std::vector<std::string> ends = strings(*item, "mxfp4", at);
     if (ends.size() != 2)
@@ -194,7 +200,7 @@ std::vector<Preset> presets() {
   std::vector<Preset> out;
   for (const Family& family : families()) {
     if (const Json* list = find(family.json, "presets")) {
-      for (const auto& item : list->items()) out.push_back({item.key(), &family, &item.value()});
+      for (const auto& item : list->items()) out.push_back({item.key, &family, &item.value});
     }
   }
   return out;

@@ -53,10 +53,14 @@ enum class QuantClass : uint8_t { kEmbedding, kMatrix, kValue, kDown, kExpert, k
 std::string_view name_of(QuantClass quant);
 
 struct TensorRule {
-  std::string name;  // in the checkpoint
+  std::string name;  // in the checkpoint; {e} is the number of an expert, where each has tensors of its own
   std::string role;  // in the artefact
   QuantClass quant = QuantClass::kKeep;
   std::string blocks, scales;  // names of the packed MXFP4 halves, where the checkpoint may hold those instead
+  std::string stored =
+      "";  // its name in the artefact: the checkpoint's, or the slot where no tensor is the slot's alone
+  std::string second = "";                // the tensor whose rows alternate with those of `name`
+  std::vector<std::string> stacked = {};  // slots whose rows lie behind each other in the tensor, this one among them
 };
 
 // The rule for a slot ("layer3.q_proj"); fails if the family has none.

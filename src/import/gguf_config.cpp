@@ -62,11 +62,11 @@ class MetadataReader {
 
   void copy_keys(const Json& map, Json& config, const std::string& where) {
     for (const auto& item : map.items()) {
-      const std::string suffix = item.value().is_string() ? item.value().get<std::string>() : "";
+      const std::string suffix = item.value.is_string() ? item.value.get<std::string>() : "";
       if (const GgufValue* value = find_key(suffix))
-        config[item.key()] = to_json(*value, place(suffix));
+        config[item.key] = to_json(*value, place(suffix));
       else if (suffix.empty())
-        fail({.code = ErrorCode::kFormat, .what = "a GGUF key must be a string", .where = where, .got = item.key()});
+        fail({.code = ErrorCode::kFormat, .what = "a GGUF key must be a string", .where = where, .got = item.key});
     }
   }
 
@@ -111,6 +111,27 @@ void check_agree(MetadataReader& in, const char* suffix, const Json& config, con
         .got = brief(got)});
 }
 
+// A small vector of the file, as JSON.
+Json floats_of(const Tensor& tensor, const std::string& where) {
+  if (tensor.shape.size() != 1 || tensor.cols() > 4096)
+    fail({.code = ErrorCode::kFormat, .what = "the frequency divisors have a wrong shape", .where = where});
+  std::vector<float> values(static_cast<size_t>(tensor.cols()));
+  decode_row(tensor.dtype, tensor.bytes.data(), values.data(), values.size());
+  Json out = Json::array();
+  for (const float value : values) out.push_back(value);
+  return out;
+}
+
+// longrope keeps the divisors of frequencies, for short and for long contexts.
+void read_long_rope(const GgufFile& file, Json& config) {
+  const Tensor *near = file.tensor(kShortFactors), *far = file.tensor(kLongFactors);
+  if (!near || !far) return;
+  Json& scaling = config["rope_scaling"];
+  scaling["rope_type"] = "longrope";
+  scaling["short_factor"] = floats_of(*near, file.where() + ": " + kShortFactors);
+  scaling["long_factor"] = floats_of(*far, file.where() + ": " + kLongFactors);
+}
+
 void read_rope_scaling(const GgufFile& file, MetadataReader& in, Json& config) {
   const GgufValue* type = in.find_key("rope.scaling.type");
   const double factor = in.number_or("rope.scaling.factor", 1),
@@ -127,6 +148,12 @@ void read_rope_scaling(const GgufFile& file, MetadataReader& in, Json& config) {
     if (const Json* extra = find(in.gguf(), "rope_scaling")) scaling.update(*extra);
     config["rope_scaling"] = std::move(scaling);
   }
+  read_long_rope(file, config);
+  const double magnitude = in.number_or("rope.scaling.attn_factor", 0);
+  if (config.contains("rope_scaling")) {
+    if (magnitude > 0) config["rope_scaling"]["attention_factor"] = magnitude;
+    if (const Json* keys = find(in.gguf(), "rope_keys")) in.copy_keys(*keys, config["rope_scaling"], "gguf.rope_keys");
+  }
   if (const Tensor* divisors = file.tensor("rope_freqs.weight")) {
     if (config.contains("rope_scaling")) {
       fail({.code = ErrorCode::kUnsupported,
@@ -134,13 +161,7 @@ void read_rope_scaling(const GgufFile& file, MetadataReader& in, Json& config) {
             .where = file.where(),
             .got = "rope.scaling.type and rope_freqs.weight"});
     }
-    if (divisors->shape.size() != 1 || divisors->cols() > 4096) {
-      fail({.code = ErrorCode::kFormat,
-            .what = "the frequency divisors have a wrong shape",
-            .where = file.where() + ": rope_freqs.weight"});
-    }
-    std::vector<float> values(static_cast<size_t>(divisors->cols()));
-    decode_row(divisors->dtype, divisors->bytes.data(), values.data(), values.size());
+    const auto values = floats_of(*divisors, file.where() + ": rope_freqs.weight").get<std::vector<float>>();
     const double theta = number_or(config, "rope_theta", 10000, file.where());
     Json scaling = llama3_scaling_from(values, theta, file.where() + ": rope_freqs.weight");
     if (!scaling.is_null()) config["rope_scaling"] = std::move(scaling);
@@ -187,8 +208,17 @@ const Family& family_for_gguf(const GgufFile& file) {
   const GgufValue* told = file.find("general.architecture");
   const std::string arch(told ? told->string().substr(0, 64) : "");
   std::vector<std::string> known;
+  // An architecture may stand for two families, told apart by a key that one of them has.
+  const auto marked = [&](const Family& family) {
+    const Json* when = find(gguf_of(family), "when");
+    return when && when->is_string() && file.find(arch + "." + when->get<std::string>());
+  };
   for (const Family& family : families()) {
-    if (!arch.empty() && lists(gguf_of(family), "architectures", arch)) return family;
+    if (!arch.empty() && lists(gguf_of(family), "architectures", arch) && marked(family)) return family;
+  }
+  for (const Family& family : families()) {
+    const bool unmarked = !find(gguf_of(family), "when");
+    if (!arch.empty() && unmarked && lists(gguf_of(family), "architectures", arch)) return family;
     if (const Json* names = find(gguf_of(family), "architectures")) {
       for (const Json& name : *names) known.push_back(name.get<std::string>());
     }
@@ -203,13 +233,13 @@ const Family& family_for_gguf(const GgufFile& file) {
 
 std::string gguf_architecture(const Family& family) {
   const Json* names = find(gguf_of(family), "architectures");
-  if (!names || names->empty() || !names->front().is_string()) {
+  if (!names || !names->is_array() || names->empty() || !(*names)[0].is_string()) {
     fail({.code = ErrorCode::kUnsupported,
           .what = "this family has no name in GGUF",
           .where = family.file,
           .expected = "gguf.architectures"});
   }
-  return names->front().get<std::string>();
+  return (*names)[0].text();
 }
 
 std::vector<std::string> gguf_names(const Family& family, const std::string& slot) {
@@ -250,7 +280,7 @@ ModelConfig config_from_gguf(const GgufFile& file, const Family& family, const s
   if (const Json* keys = find(in.gguf(), "keys")) in.copy_keys(*keys, config, family.file);
   if (const Json* set = find(in.gguf(), "set")) {
     for (const auto& item : set->items()) {
-      if (!config.contains(item.key())) config[item.key()] = item.value();
+      if (!config.contains(item.key)) config[item.key] = item.value;
     }
   }
   if (const Json* cases = find(in.gguf(), "cases")) {
@@ -270,18 +300,15 @@ ModelConfig config_from_gguf(const GgufFile& file, const Family& family, const s
   check_agree(in, "attention.value_length", config, "head_dim");
   read_rope_scaling(file, in, config);
   read_ids(file, in.gguf(), config);
-  const GgufValue* rotated = in.find_key("rope.dimension_count");
+  const double width = number_or(config, "hidden_size", 0, in.place("embedding_length"));
+  const double heads = number_or(config, "num_attention_heads", 0, in.place("attention.head_count"));
+  const double head = number_or(config, "head_dim", heads > 0 ? width / heads : 0, in.place("attention.key_length"));
+  const double rotated = in.number_or("rope.dimension_count", head);
+  if (head > 0 && rotated != head) config["partial_rotary_factor"] = rotated / head;
   in.check_unread(harmless);
   config.erase("quantization_config");
   const std::string where = file.where() + ": metadata, as config.json";
   ModelConfig out = config_from_hf(family, config, where);
-  if (rotated && rotated->is_number() && rotated->number() != out.head_dim) {
-    fail({.code = ErrorCode::kUnsupported,
-          .what = "rotary embeddings of a part of the head are not supported",
-          .where = in.place("rope.dimension_count"),
-          .expected = std::to_string(out.head_dim),
-          .got = fmt::format("{}", rotated->number())});
-  }
   const GgufValue* name = file.find("general.name");
   if (name && !name->string().empty()) out.id = std::string(name->string().substr(0, 200));
   return out;
@@ -329,16 +356,9 @@ Json llama3_scaling_from(std::span<const float> divisors, double theta, const st
       default_ratio(std::round((4 / inverse_wavelength(i - 1) + 1 / inverse_wavelength(i)) / 2));
   }
   for (Json& guess : guesses) {
-    RopeConfig rope{theta,
-                    RopeScaling::kLlama3,
-                    factor,
-                    1,
-                    guess["high_freq_factor"].get<double>(),
-                    32,
-                    1,
-                    true,
-                    0,
-                    guess["original_max_position_embeddings"].get<double>()};
+    RopeConfig rope{.theta = theta, .scaling = RopeScaling::kLlama3, .factor = factor};
+    rope.high_freq_factor = guess["high_freq_factor"].get<double>();
+    rope.original_context = guess["original_max_position_embeddings"].get<double>();
     const RopeTable table = make_rope_table(rope, static_cast<int>(head_dim));
     bool fits = true;
     for (size_t i = 0; i < divisors.size() && fits; ++i) {

@@ -32,6 +32,9 @@ bool gguf_norms_hold_offset(const Family& family);
 // The model's numbers. Stops at an architecture key that nobody reads and nobody calls harmless.
 ModelConfig config_from_gguf(const GgufFile& file, const Family& family, const std::set<std::string>& harmless = {});
 
+// The tensors that hold longrope's factors.
+inline constexpr const char *kShortFactors = "rope_factors_short.weight", *kLongFactors = "rope_factors_long.weight";
+
 // llama3 scaling from the divisors of each frequency (a GGUF keeps those as a tensor, rope_freqs.weight), as
 // config.json says it; null where no frequency is divided. Fails if they are no llama3 scaling.
 Json llama3_scaling_from(std::span<const float> divisors, double theta, const std::string& where);

@@ -28,8 +28,26 @@ std::vector<int64_t> part_shape(std::vector<int64_t> shape, size_t parts) {
   return shape;
 }
 
+// The rows of a tensor that holds the slots of rule.stacked behind each other; null where it does not.
+const Tensor* part_of_stack(const Tensor& tensor, const WeightUse& use, const TensorRule& rule, const Family& family,
+                            const std::vector<WeightUse>& uses, std::deque<Tensor>& views) {
+  int64_t first = 0, all = 0;
+  for (const std::string& slot : rule.stacked) {
+    if (gguf_names(family, slot) != std::vector<std::string>{tensor.name}) return nullptr;
+    if (slot == use.slot) first = all;
+    const auto other = std::find_if(uses.begin(), uses.end(), [&](const WeightUse& u) { return u.slot == slot; });
+    if (other != uses.end()) all += other->shape[0];
+  }
+  if (all == 0 || tensor.shape.size() != 2 || tensor.shape[0] != all || tensor.cols() != use.shape[1]) return nullptr;
+  Tensor& view = views.emplace_back(tensor);
+  view.shape[0] = use.shape[0];
+  view.bytes = tensor.bytes.subspan(static_cast<size_t>(first) * tensor.stride(),
+                                    static_cast<size_t>(use.shape[0]) * tensor.stride());
+  return &view;
+}
+
 GgufSlot map_slot(const WeightUse& use, const Family& family, const ModelConfig& config, const GgufFile& file,
-                  std::vector<std::string>& faults) {
+                  const std::vector<WeightUse>& uses, std::deque<Tensor>& views, std::vector<std::string>& faults) {
   GgufSlot out{use.slot, rule_for(family, use.slot, layouts_of(family).front()), use.shape, {}, 0, 0};
   const std::vector<std::string> names = gguf_names(family, use.slot);
   if (names.empty()) faults.push_back(fmt::format("GGUF has no name for {}", use.slot));
@@ -41,6 +59,10 @@ GgufSlot map_slot(const WeightUse& use, const Family& family, const ModelConfig&
   }
   for (const std::string& name : names) {
     const Tensor* tensor = file.tensor(name);
+    if (tensor && !out.rule.stacked.empty()) {
+      const Tensor* part = part_of_stack(*tensor, use, out.rule, family, uses, views);
+      if (part) tensor = part;
+    }
     const std::vector<int64_t> expected = part_shape(use.shape, names.size());
     if (!tensor) {
       faults.push_back(
@@ -181,7 +203,7 @@ GgufModel read_gguf_model(const std::filesystem::path& path, const Family* famil
                           const std::set<std::string>& harmless) {
   GgufFile file(path);
   const Family& served = family ? *family : family_for_gguf(file);
-  GgufModel model{std::move(file), &served, {}, {}, {}, ""};
+  GgufModel model{std::move(file), &served, {}, {}, {}, {}, ""};
   const GgufFile& in = model.file;
   model.file_type = main_type(in);
   model.config = config_from_gguf(in, served, harmless);
@@ -192,15 +214,16 @@ GgufModel read_gguf_model(const std::filesystem::path& path, const Family* famil
           .where = in.where(),
           .expected = gguf_names(served, "embed").at(0) + " [vocabulary, hidden]",
           .got = embed ? shape_text(embed->shape) : "",
-          .todo = "A part of a split model? Join the parts first (llama-gguf-split --merge)"});
+          .todo = "The file is incomplete; fetch it again"});
   }
   model.config.vocab = static_cast<int>(embed->shape[0]);
   check(model.config, in.where());
 
   std::vector<std::string> faults;
-  std::set<std::string> used = {"rope_freqs.weight"};
-  for (const WeightUse& use : weights_of(build_plan(model.config))) {
-    model.slots.push_back(map_slot(use, served, model.config, in, faults));
+  std::set<std::string> used = {"rope_freqs.weight", kShortFactors, kLongFactors};
+  const std::vector<WeightUse> uses = weights_of(build_plan(model.config));
+  for (const WeightUse& use : uses) {
+    model.slots.push_back(map_slot(use, served, model.config, in, uses, model.views, faults));
     for (const Tensor* part : model.slots.back().parts) used.insert(part->name);
   }
   for (const Tensor& tensor : in.tensors()) {

@@ -1,6 +1,7 @@
 // A GGUF file as a model of ours: its numbers, and where each slot's weights lie in it.
 #pragma once
 
+#include <deque>
 #include <optional>
 #include <set>
 
@@ -28,6 +29,7 @@ struct GgufModel {
   const Family* family;
   ModelConfig config;
   std::vector<GgufSlot> slots;  // in the plan's order
+  std::deque<Tensor> views;     // parts of tensors that hold several slots
   std::vector<std::string> notes;
   std::string file_type;  // the type most of its bytes have
 };

@@ -72,7 +72,7 @@ class TokenizerReader {
     }
     json += "}\n";
     out.tokenizer_json = std::move(json);
-    out.tokenizer_config_json = settings(out).dump(1, ' ', false, Json::error_handler_t::replace);
+    out.tokenizer_config_json = settings(out).dump(1);
     return out;
   }
 
@@ -239,7 +239,7 @@ class TokenizerReader {
     const Json* rule = find(known, pre);
     if (!rule) {
       std::vector<std::string> names;
-      for (const auto& item : known.items()) names.push_back(item.key());
+      for (const auto& item : known.items()) names.push_back(item.key);
       fail({.code = ErrorCode::kUnsupported,
             .what = "the file cuts text in a way that is not known",
             .where = place("pre"),

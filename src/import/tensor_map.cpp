@@ -33,45 +33,99 @@ bool same_bytes(const RawTensor& a, const RawTensor& b) {
   return a.dtype == b.dtype && a.shape == b.shape && std::equal(a.bytes.begin(), a.bytes.end(), b.bytes.begin());
 }
 
+// Rows of the tensor that holds the slots of rule.stacked behind each other.
+struct Stack {
+  int64_t first = 0, all = 0;
+};
+Stack stack_of(const WeightUse& use, const TensorRule& rule, const std::vector<WeightUse>& uses) {
+  Stack stack;
+  for (const std::string& slot : rule.stacked) {
+    if (slot == use.slot) stack.first = stack.all;
+    const auto other = std::find_if(uses.begin(), uses.end(), [&](const WeightUse& u) { return u.slot == slot; });
+    if (other != uses.end()) stack.all += other->shape[0];
+  }
+  return stack;
+}
+
+std::string of_expert(std::string name, int64_t expert) {
+  const size_t at = name.find("{e}");
+  return at == std::string::npos ? name : name.replace(at, 3, std::to_string(expert));
+}
+
+// The tensors of a slot by name, in the order of MappedTensor::plain.
+std::vector<std::string> names_of(const WeightUse& use, const TensorRule& rule) {
+  std::vector<std::string> names;
+  const bool apart = rule.name.find("{e}") != std::string::npos;
+  for (int64_t e = 0; e < (apart ? use.shape[0] : 1); ++e) {
+    names.push_back(of_expert(rule.name, e));
+    if (!rule.second.empty()) names.push_back(of_expert(rule.second, e));
+  }
+  return names;
+}
+
 // Finds a slot's source and checks dtype and shape; what is wrong goes to `faults`.
-MappedTensor map_one(const WeightUse& use, TensorRule rule, const SafetensorsFolder& source,
-                     std::vector<std::string>& faults) {
+MappedTensor map_one(const WeightUse& use, TensorRule rule, const std::vector<WeightUse>& uses,
+                     const SafetensorsFolder& source, std::vector<std::string>& faults) {
   MappedTensor out{use.slot, std::move(rule), use.shape};
-  out.plain = source.find(out.rule.name);
-  if (out.plain) {
+  const std::vector<std::string> names = names_of(use, out.rule);
+  std::vector<int64_t> expected = use.shape;
+  if (out.rule.name.find("{e}") != std::string::npos) expected.erase(expected.begin());
+  if (!out.rule.second.empty()) expected[expected.size() - 2] /= 2;
+  const Stack stack = stack_of(use, out.rule, uses);
+  if (stack.all > 0) expected[0] = stack.all;
+  for (const std::string& name : names) {
+    const RawTensor* raw = source.find(name);
     Tensor tensor;
-    if (out.plain->shape != use.shape) {
-      faults.push_back(fmt::format("{} has shape {}, but the config calls for {}", out.rule.name,
-                                   shape_text(out.plain->shape), shape_text(use.shape)));
-    } else if (!to_tensor(*out.plain, tensor)) {
+    if (!raw) {
+      if (!out.rule.blocks.empty()) break;
       faults.push_back(
-          fmt::format("{} has dtype {}, but only BF16, F16 and F32 are weights", out.rule.name, out.plain->dtype));
+          fmt::format("{} is missing, but the config calls for it with shape {}", name, shape_text(expected)));
+    } else if (raw->shape != expected) {
+      faults.push_back(fmt::format("{} has shape {}, but the config calls for {}", name, shape_text(raw->shape),
+                                   shape_text(expected)));
+    } else if (!to_tensor(*raw, tensor)) {
+      faults.push_back(fmt::format("{} has dtype {}, but only BF16, F16 and F32 are weights", name, raw->dtype));
+    } else if (!out.plain.empty() && raw->dtype != out.plain[0].dtype) {
+      faults.push_back(fmt::format("{} is {}, but {} is {}", name, raw->dtype, names[0], out.plain[0].dtype));
+    }
+    if (!raw) continue;
+    out.plain.push_back(*raw);
+    if (stack.all == 0 || raw->shape != expected) continue;
+    RawTensor& part = out.plain.back();
+    out.first_row = stack.first;
+    const size_t row = part.bytes.size() / static_cast<size_t>(stack.all);
+    part.shape[0] = use.shape[0];
+    part.bytes = part.bytes.subspan(static_cast<size_t>(stack.first) * row, static_cast<size_t>(use.shape[0]) * row);
+  }
+  if (!out.plain.empty() || out.rule.blocks.empty()) return out;
+  out.blocks = source.find(out.rule.blocks);
+  out.scales = source.find(out.rule.scales);
+  if (out.blocks && out.scales) {
+    std::vector<int64_t> scales = use.shape;
+    scales.back() = use.shape.back() / 32;
+    std::vector<int64_t> blocks = scales;
+    blocks.push_back(16);
+    if (use.shape.back() % 32 || out.blocks->shape != blocks || out.scales->shape != scales ||
+        out.blocks->dtype != "U8" || out.scales->dtype != "U8") {
+      faults.push_back(fmt::format("{} {} and {} {} do not pack the {} that the config calls for", out.rule.blocks,
+                                   shape_text(out.blocks->shape), out.rule.scales, shape_text(out.scales->shape),
+                                   shape_text(use.shape)));
     }
     return out;
   }
-  if (!out.rule.blocks.empty()) {
-    out.blocks = source.find(out.rule.blocks);
-    out.scales = source.find(out.rule.scales);
-    if (out.blocks && out.scales) {
-      std::vector<int64_t> scales = use.shape;
-      scales.back() = use.shape.back() / 32;
-      std::vector<int64_t> blocks = scales;
-      blocks.push_back(16);
-      if (use.shape.back() % 32 || out.blocks->shape != blocks || out.scales->shape != scales ||
-          out.blocks->dtype != "U8" || out.scales->dtype != "U8") {
-        faults.push_back(fmt::format("{} {} and {} {} do not pack the {} that the config calls for", out.rule.blocks,
-                                     shape_text(out.blocks->shape), out.rule.scales, shape_text(out.scales->shape),
-                                     shape_text(use.shape)));
-      }
-      return out;
-    }
-  }
-  faults.push_back(fmt::format("{} is missing, but the config calls for it with shape {}",
-                               out.rule.blocks.empty() ? out.rule.name : out.rule.blocks, shape_text(use.shape)));
+  faults.push_back(
+      fmt::format("{} is missing, but the config calls for it with shape {}", out.rule.blocks, shape_text(use.shape)));
   return out;
 }
 
 }  // namespace
+
+MappedTensor::Place MappedTensor::place_of(int64_t row) const {
+  if (plain.size() == 1) return {0, row};
+  const int64_t alternate = rule.second.empty() ? 1 : 2, rows = shape[shape.size() - 2];
+  const int64_t group = row / rows, within = row % rows;
+  return {static_cast<size_t>(group * alternate + within % alternate), within / alternate};
+}
 
 std::vector<WeightUse> weights_of(const Plan& plan) {
   std::vector<WeightUse> out;
@@ -101,9 +155,12 @@ TensorMap map_tensors(const Family& family, ModelConfig& config, const Safetenso
   check(config, where);
 
   std::set<std::string> used;
-  for (const WeightUse& use : weights_of(build_plan(config))) {
-    map.tensors.push_back(map_one(use, rule_for(family, use.slot, layout), source, faults));
-    for (const RawTensor* raw : {map.tensors.back().plain, map.tensors.back().blocks, map.tensors.back().scales}) {
+  const std::vector<WeightUse> uses = weights_of(build_plan(config));
+  for (const WeightUse& use : uses) {
+    const MappedTensor& tensor =
+        map.tensors.emplace_back(map_one(use, rule_for(family, use.slot, layout), uses, source, faults));
+    for (const RawTensor& raw : tensor.plain) used.insert(raw.name);
+    for (const RawTensor* raw : {tensor.blocks, tensor.scales}) {
       if (raw) used.insert(raw->name);
     }
   }

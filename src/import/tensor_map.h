@@ -13,10 +13,20 @@ namespace doppler {
 struct MappedTensor {
   std::string slot;
   TensorRule rule;
-  std::vector<int64_t> shape;         // as the plan needs it
-  const RawTensor* plain = nullptr;   // F32, F16 or BF16 …
+  std::vector<int64_t> shape;  // as the plan needs it
+  // F32, F16 or BF16 …: the slot's rows, or a tensor for each expert, or for each expert two whose rows alternate;
+  // views of a part of a tensor where slots are stacked in one.
+  std::vector<RawTensor> plain = {};
+  int64_t first_row = 0;  // of the tensor that holds it, where slots are stacked
   const RawTensor* blocks = nullptr;  // … or MXFP4 in two halves
   const RawTensor* scales = nullptr;
+
+  // Where row `row` of the slot lies among `plain`.
+  struct Place {
+    size_t tensor;
+    int64_t row;
+  };
+  Place place_of(int64_t row) const;
 };
 
 struct TensorMap {

@@ -83,7 +83,7 @@ TEST(Convert, SlotsAreWrittenAndAlsoFollowFromTheNames) {
     convert(model(name), scratch / "out", with("q8_0"));
     const RdrrReader reader = RdrrReader::open(scratch / "out");
     Json manifest = reader.manifest();
-    for (auto& item : manifest["tensors"].items()) item.value().erase("slot");
+    for (Json& tensor : manifest["tensors"]) tensor.erase("slot");
     const RdrrManifest inferred = parse_rdrr_manifest(manifest, nullptr, "manifest.json");
     for (size_t i = 0; i < inferred.tensors.size(); ++i) EXPECT_EQ(inferred.tensors[i].slot, reader.entries()[i].slot);
   }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <functional>
 
 #include "base/files.h"
 #include "import/tensor_map.h"
@@ -187,9 +188,9 @@ TEST(Families, ValuesTheFamilyCannotComputeStop) {
   };
   EXPECT_THAT(changed("gemma3-a", "hidden_activation", "relu"), HasSubstr("relu"));
   EXPECT_THAT(changed("gemma3-a", "use_bidirectional_attention", true), HasSubstr("use_bidirectional_attention"));
-  EXPECT_THAT(changed("gemma3-a", "rope_scaling", {{"rope_type", "longrope"}, {"factor", 2}}), HasSubstr("longrope"));
-  EXPECT_THAT(changed("gemma3-a", "rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}, {"mscale", 1}}),
-              HasSubstr("mscale"));
+  EXPECT_THAT(changed("gemma3-a", "rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}), HasSubstr("dynamic"));
+  EXPECT_THAT(changed("gemma3-a", "rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}, {"finetuned", true}}),
+              HasSubstr("finetuned"));
   EXPECT_THAT(changed("gemma3-a", "rope_scaling", {{"rope_type", "linear"}}), HasSubstr("factor"));
   EXPECT_THAT(changed("gemma3-a", "rope_scaling", 7), HasSubstr("object"));
   EXPECT_THAT(changed("llama-a", "mlp_bias", true), HasSubstr("mlp_bias"));
@@ -234,6 +235,42 @@ TEST(Families, SlotsKnowTheirLayer) {
   EXPECT_EQ(layer_of("embed"), -1);
   EXPECT_EQ(layer_of("layer"), -1);
   EXPECT_EQ(layer_of("layer3"), -1);
+}
+
+ModelConfig preset_config(
+    const std::string& name, const std::function<void(Json&)>& edit = [](Json&) {}) {
+  const Preset preset = preset_named(name);
+  Json config = *preset.config;
+  edit(config);
+  return config_from_hf(*preset.family, config, name);
+}
+
+TEST(Families, SingleLayersAreMarked) {
+  const ModelConfig every = preset_config("smollm3-3b");
+  EXPECT_EQ(every.ropes[static_cast<size_t>(every.layers[3].rope)].rotated, 0) << "every fourth turns nothing";
+  EXPECT_EQ(every.layers[0].rope, 0);
+  const ModelConfig listed = preset_config("smollm3-3b", [](Json& config) {
+    config["num_hidden_layers"] = 3;
+    config["no_rope_layers"] = Json::array({0, 1, 1});
+  });
+  EXPECT_EQ(listed.layers[0].rope, 1) << "the list wins";
+  const ModelConfig sparse = preset_config("qwen3-30b-a3b", [](Json& config) {
+    config["mlp_only_layers"] = Json::array({3});
+    config["decoder_sparse_step"] = 2;
+  });
+  EXPECT_TRUE(sparse.layers[0].dense);
+  EXPECT_FALSE(sparse.layers[1].dense);
+  EXPECT_TRUE(sparse.layers[3].dense) << "listed";
+  EXPECT_EQ(sparse.expert_ffn, 768);
+}
+
+TEST(Families, ARopeOfAPartOfAHeadWithFactorsForEachPair) {
+  const ModelConfig c = preset_config("phi-4-mini");
+  EXPECT_EQ(rotary_dims(c.ropes[0], c.head_dim), 96);
+  EXPECT_EQ(c.ropes[0].scaling, RopeScaling::kLongRope);
+  EXPECT_EQ(c.ropes[0].long_factors.size(), 48u);
+  EXPECT_NEAR(make_rope_table(c.ropes[0], c.head_dim).magnitude, 1.1902, 1e-4);
+  EXPECT_EQ(c.layers[0].window, 0) << "a window wider than the context is none";
 }
 
 }  // namespace

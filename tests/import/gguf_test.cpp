@@ -57,7 +57,7 @@ TEST(GgufImport, NamesWhatIsWrong) {
   Spoiled rotated;
   const size_t at = rotated.bytes.find("llama.rope.dimension_count") + 26 + 4;
   rotated.bytes[at] = 16;
-  EXPECT_THAT(rotated.refusal(), HasSubstr("a part of the head"));
+  EXPECT_THAT(rotated.refusal(), HasSubstr("partial_rotary_factor = 0.5"));
   EXPECT_THAT(rotated.scratch.names(), Not(Contains("b")));
 }
 
@@ -65,7 +65,9 @@ TEST(GgufImport, FrequencyDivisorsAreLlama3ScalingOrRefused) {
   for (const double original : {64.0, 8192.0, 131072.0}) {
     for (const double high : {4.0, 8.0}) {
       for (const double factor : {8.0, 32.0}) {
-        const RopeConfig rope{500000, RopeScaling::kLlama3, factor, 1, high, 32, 1, true, 0, original};
+        RopeConfig rope{.theta = 500000, .scaling = RopeScaling::kLlama3, .factor = factor};
+        rope.high_freq_factor = high;
+        rope.original_context = original;
         const RopeTable table = make_rope_table(rope, 128);
         std::vector<float> divisors;
         for (size_t i = 0; i < 64; ++i)

@@ -1,0 +1,29 @@
+// A Hugging Face folder as a model of ours, without an artefact between: its weights stay where they are mapped.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/model_config.h"
+#include "model/weights.h"
+
+namespace doppler {
+
+// A folder with config.json and without an artefact's manifest.json.
+bool is_checkpoint(const std::filesystem::path& folder);
+
+// Matrices are used as they are (BF16, F16, F32). Held in memory are norms, biases and routers, as F32, and MXFP4
+// halves, joined. The notes say how much that is, and what was left out.
+struct OpenedCheckpoint {
+  ModelConfig config;  // its id is the folder's name
+  Weights weights;
+  std::string main_type;  // the type most of its bytes have
+  uint64_t file_bytes = 0, copied_bytes = 0;
+  std::vector<std::string> notes;
+  std::shared_ptr<const void> owner;  // of the weights' bytes
+};
+OpenedCheckpoint open_checkpoint(const std::filesystem::path& folder);
+
+}  // namespace doppler
