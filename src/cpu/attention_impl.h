@@ -15,29 +15,24 @@ constexpr int kLineElements = 32;                  // keys' numbers of a cache l
 constexpr int kMixRows = 4;                        // rows mixed together
 constexpr int kMixVectors = kLanes == 16 ? 4 : 2;  // value vectors mixed together
 
-template <bool Whole>
-inline Vf load_keys(const KeyTile& tile, int d, int v) {
-  const int16_t* p = tile.keys + static_cast<size_t>(d) * static_cast<size_t>(tile.pitch) + v * kLanes;
-  if constexpr (Whole) return load_i16(p);
-  const int left = tile.pitch - v * kLanes;
-  return load_i16_n(p, left < 0 ? 0 : left < kLanes ? left : kLanes);
-}
+// A tile's keys by number, for masks.
+constexpr int32_t kKeyNumbers[kKeyTile] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 // scores[r][t][key] = query r · the key's whole numbers, for R rows and T tiles. `fetch`: the tiles' values are fetched
 // meanwhile.
-template <int R, int T, bool Whole>
+template <int R, int T>
 void score(const float* queries, int dim, const KeyTile* tiles, float* scores, bool fetch) {
   Vf sum[R][T * kVectors];
   for (int r = 0; r < R; ++r) {
     for (int v = 0; v < T * kVectors; ++v) sum[r][v] = zero();
   }
   for (int d = 0; d < dim; ++d) {
-    if (fetch) __builtin_prefetch(tiles[0].values + d * T * kKeyTile, 0, 2);
+    if (fetch) __builtin_prefetch(tiles[d % T].values + d / T * T * kKeyTile, 0, 2);
     Vf keys[T * kVectors];
 #pragma GCC unroll 4
     for (int t = 0; t < T; ++t) {
 #pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) keys[t * kVectors + v] = load_keys<Whole>(tiles[t], d, v);
+      for (int v = 0; v < kVectors; ++v) keys[t * kVectors + v] = load_i16(tiles[t].keys + d * kKeyTile + v * kLanes);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
@@ -52,21 +47,21 @@ void score(const float* queries, int dim, const KeyTile* tiles, float* scores, b
 }
 
 // As many rows as fit in groups of R, from row `r` on; returns the first row left over.
-template <int R, int T, bool Whole>
+template <int R, int T>
 int score_groups(const QueryTile& q, const KeyTile* tiles, float* scores, int r) {
   for (; r + R <= q.rows; r += R) {
-    score<R, T, Whole>(q.queries + static_cast<size_t>(r) * static_cast<size_t>(q.dim), q.dim, tiles,
-                       scores + r * kScorePitch, r == 0);
+    score<R, T>(q.queries + static_cast<size_t>(r) * static_cast<size_t>(q.dim), q.dim, tiles, scores + r * kScorePitch,
+                r == 0);
   }
   return r;
 }
 
-template <int T, bool Whole>
+template <int T>
 void score_rows(const QueryTile& q, const KeyTile* tiles, float* scores) {
-  int r = score_groups<kScoreRows, T, Whole>(q, tiles, scores, 0);
-  r = score_groups<4, T, Whole>(q, tiles, scores, r);
-  r = score_groups<2, T, Whole>(q, tiles, scores, r);
-  score_groups<1, T, Whole>(q, tiles, scores, r);
+  int r = score_groups<kScoreRows, T>(q, tiles, scores, 0);
+  r = score_groups<4, T>(q, tiles, scores, r);
+  r = score_groups<2, T>(q, tiles, scores, r);
+  score_groups<1, T>(q, tiles, scores, r);
 }
 
 inline float exp_one(float x) {
@@ -92,7 +87,8 @@ inline Shares weigh(const QueryTile& q, int row, const KeyTile* tiles, int count
                     float* scores) {
   const int vectors = count * kVectors;
   const auto seen = [&](int i) {
-    return between(tiles[i / kVectors].positions + (i % kVectors) * kLanes, q.first[row], q.last[row]);
+    const int32_t position = tiles[i / kVectors].position;
+    return between(kKeyNumbers + (i % kVectors) * kLanes, q.first[row] - position, q.last[row] - position);
   };
   bool some = false;
   Vf most = set1(-3e38f);
@@ -125,10 +121,10 @@ inline Shares weigh(const QueryTile& q, int row, const KeyTile* tiles, int count
 inline Vf join(Vf mixed, Vf fresh, float kept, float added) { return fma(fresh, set1(added), mul(mixed, set1(kept))); }
 
 // Joins Σ weight · value to mixed, over R rows and V vectors of columns, of which the last may be partial. `next`: what
-// is read next, or null; as much as a unit's keys of it is fetched meanwhile, of which these columns have their share.
+// is read next, or null; it is fetched meanwhile, and these columns have their share of it.
 template <int R, int V>
 void mix(const KeyTile* tiles, int count, const float* weights, const Shares* shares, float* mixed, int dim, int column,
-         int last_lanes, const int16_t* next) {
+         int last_lanes, const ReadAhead* next) {
   constexpr int kEach = V * kLanes;  // of them a key of these
   const auto lanes_of = [&](int v) { return v == V - 1 ? last_lanes : kLanes; };
   Vf sum[R][V];
@@ -138,9 +134,10 @@ void mix(const KeyTile* tiles, int count, const float* weights, const Shares* sh
     for (int v = 0; v < V; ++v) sum[r][v] = zero();
   }
   for (int t = 0; t < count; ++t) {
-    for (int j = 0; j < tiles[t].pitch; ++j) {
-      for (int i = 0; next && i < kEach; i += kLineElements) {
-        __builtin_prefetch(next + column * kUnitKeys + (t * kKeyTile + j) * kEach + i, 0, 2);
+    const int16_t* ahead = next ? next->pieces[t] : nullptr;
+    for (int j = 0; j < kKeyTile; ++j) {
+      for (int i = 0; ahead && i < kEach; i += kLineElements) {
+        __builtin_prefetch(ahead + column * kKeyTile + j * kEach + i, 0, 2);
       }
       const int16_t* row = tiles[t].values + static_cast<size_t>(j) * static_cast<size_t>(dim) + column;
       Vf value[V];
@@ -169,7 +166,7 @@ void mix(const KeyTile* tiles, int count, const float* weights, const Shares* sh
 
 template <int R>
 void mix_rows(const KeyTile* tiles, int count, const float* weights, const Shares* shares, float* mixed, int dim,
-              const int16_t* next) {
+              const ReadAhead* next) {
   int column = 0;
   for (; column + kMixVectors * kLanes <= dim; column += kMixVectors * kLanes) {
     mix<R, kMixVectors>(tiles, count, weights, shares, mixed, dim, column, kLanes, next);
@@ -181,20 +178,12 @@ void mix_rows(const KeyTile* tiles, int count, const float* weights, const Share
 }
 
 void attend(const QueryTile& q, const KeyTile* tiles, int count, const SoftmaxState& state, float* scratch,
-            const int16_t* next) {
+            const ReadAhead* next) {
   float* scores = scratch;
   Shares* shares = reinterpret_cast<Shares*>(scratch + static_cast<size_t>(q.rows) * kScorePitch);
-  bool whole = true;
-  for (int t = 0; t < count; ++t) whole &= tiles[t].pitch == kKeyTile;
   int t = 0;
-  if (whole) {
-    for (; t + kScoreTiles <= count; t += kScoreTiles) {
-      score_rows<kScoreTiles, true>(q, tiles + t, scores + t * kKeyTile);
-    }
-    for (; t < count; ++t) score_rows<1, true>(q, tiles + t, scores + t * kKeyTile);
-  } else {
-    for (; t < count; ++t) score_rows<1, false>(q, tiles + t, scores + t * kKeyTile);
-  }
+  for (; t + kScoreTiles <= count; t += kScoreTiles) score_rows<kScoreTiles>(q, tiles + t, scores + t * kKeyTile);
+  for (; t < count; ++t) score_rows<1>(q, tiles + t, scores + t * kKeyTile);
   for (int r = 0; r < q.rows; ++r) shares[r] = weigh(q, r, tiles, count, state, scores + r * kScorePitch);
   int r = 0;
   const size_t dim = static_cast<size_t>(q.dim);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -72,15 +73,19 @@ class CpuExecutor : public Executor {
         context_(checked(options.context, 1, "the context")),
         block_(std::min(checked(options.block, 0, "the block") > 0 ? options.block : kDefaultBlock, context_)),
         pool_(checked(options.threads, 0, "the number of threads")),
-        cache_(plan_, context_, block_) {
+        pages_(plan_) {
     state_.kernels = tuning.kernels ? tuning.kernels
                      : tuning.pack  ? &affordable_kernels(plan_, weights_)
                                     : &unpacked_kernels();
     packed_ = PackedWeights(*state_.kernels, matrices_of(plan_, weights_), pool_);
+    for (const Tensor* matrix : matrices_of(plan_, weights_)) {
+      phases_agree_ &= batch_invariant(packed_.linear(*state_.kernels, *matrix).input());
+    }
+    make_cache(options);
     state_.plan = &plan_;
-    state_.cache = &cache_;
-    state_.min_gemm_tokens_packed =
-        tuning.min_gemm_tokens_packed > 0 ? tuning.min_gemm_tokens_packed : state_.kernels->min_gemm_tokens_packed;
+    state_.cache = &*cache_;
+    state_.pages = &pages_;
+    state_.pass = &pass_;
     state_.context = context_;
     state_.threads = pool_.size();
     partials_ = Memory(partial_floats(plan_, context_) * sizeof(float), "parts of attention");
@@ -90,9 +95,12 @@ class CpuExecutor : public Executor {
   }
 
   std::string_view name() const override { return "cpu"; }
-  int position() const override { return position_; }
-  void reset() override { position_ = 0; }
-  size_t context_bytes() const override { return cache_.bytes(); }
+  KvCache& cache() override { return *cache_; }
+  size_t context_bytes() const override { return pages_.bytes(); }
+  int min_prefill_tokens() const override {
+    if (phases_agree_) return 1;
+    return tuning_.min_gemm_tokens_packed > 0 ? tuning_.min_gemm_tokens_packed : state_.kernels->min_gemm_tokens_packed;
+  }
 
   void set_tap(Tap tap) override { set_tap_at(std::move(tap), {}); }
 
@@ -116,39 +124,117 @@ class CpuExecutor : public Executor {
                        kInputs[static_cast<size_t>(input)]);
   }
 
-  std::span<const float> forward(std::span<const int32_t> tokens, Logits want) override {
-    check_tokens(config_, tokens, position_, context_);
+  std::span<const float> run(std::span<const BatchItem> batch) override {
     const size_t vocab = static_cast<size_t>(plan_.values[static_cast<size_t>(program_.output)].width);
-    const size_t wanted = want == Logits::kAll ? tokens.size() : want == Logits::kLast ? 1 : 0;
+    size_t wanted = 0;
+    pending_.clear();
+    for (const BatchItem& item : batch) {
+      check_tokens(config_, item.tokens, item.sequence->length(), context_);
+      pending_.push_back({&item, item.tokens, static_cast<int32_t>(wanted)});
+      wanted += item.want == Logits::kAll ? item.tokens.size() : item.want == Logits::kLast ? 1 : 0;
+    }
+    std::sort(pending_.begin(), pending_.end(), [](const Pending& a, const Pending& b) {
+      return std::pair(order(*a.item), a.item) < std::pair(order(*b.item), b.item);
+    });
     if (logits_.size() < wanted * vocab * sizeof(float)) {
       logits_ = Memory();
       logits_ = Memory(wanted * vocab * sizeof(float), "the logits");
     }
     state_.logits = logits_.as<float>();
-    while (!tokens.empty()) {
-      const size_t count = std::min(tokens.size(), static_cast<size_t>(block_));
-      state_.tokens = tokens.first(count);
-      state_.position = position_;
-      const bool last = count == tokens.size();
-      state_.logit_count = want == Logits::kAll ? static_cast<int>(count) : want == Logits::kLast && last ? 1 : 0;
-      run_block();
-      state_.logits += static_cast<size_t>(state_.logit_count) * vocab;
-      position_ += static_cast<int>(count);
-      tokens = tokens.subspan(count);
+    tapped_item_ = batch.data();
+    while (!pending_.empty()) {
+      fill_pass();
+      run_pass();
+      for (Pending& item : pending_) {
+        if (item.now == 0) continue;
+        cache_->append(*item.item->sequence, item.tokens.first(item.now), item.item->phase);
+        item.tokens = item.tokens.subspan(item.now);
+      }
+      std::erase_if(pending_, [](const Pending& item) { return item.tokens.empty(); });
     }
     return {logits_.as<float>(), wanted * vocab};
   }
 
  private:
+  // What is left of an item of a batch.
+  struct Pending {
+    const BatchItem* item;
+    std::span<const int32_t> tokens;
+    int32_t logits = 0;  // row of the logits where the next of its own goes
+    size_t now = 0;      // tokens in the pass that is being run
+  };
+
+  // Rows of decode come first in a pass, and among the others those whose logits are the last token's (see Pass).
+  static int order(const BatchItem& item) {
+    if (item.phase == Phase::kDecode) return 0;
+    return item.want == Logits::kAll ? 2 : 1;
+  }
+
+  void make_cache(const ExecutorOptions& options) {
+    const uint64_t memory = options.cache_memory;
+    const KvLayout layout = make_kv_layout(plan_, kKeyTile, context_);
+    const size_t least = layout.pages(block_, block_), bytes = pages_.page_bytes();
+    const size_t count =
+        memory > 0 ? memory / bytes : layout.pages(context_, block_) * static_cast<size_t>(options.sequences);
+    if (count < least) {
+      fail({.code = ErrorCode::kUsage,
+            .what = "the cache has no room for a block of tokens",
+            .where = "cpu",
+            .expected = fmt::format("{} bytes at least", least * bytes),
+            .got = fmt::format("{} bytes", memory),
+            .todo = "Use a larger --cache-memory"});
+    }
+    cache_.emplace(layout, KvCache::Options{.pages = count, .phases_agree = phases_agree_});
+    pages_.allocate(count);
+  }
+
+  // Takes as many rows as a pass has room for, and makes room for their keys.
+  void fill_pass() {
+    pass_.clear();
+    size_t room = static_cast<size_t>(block_);
+    for (Pending& p : pending_) {
+      const BatchItem& item = *p.item;
+      p.now = std::min(room, p.tokens.size());
+      if (p.now == 0) continue;
+      room -= p.now;
+      const std::span<const int32_t> tokens = p.tokens.first(p.now);
+      const int back = item.phase == Phase::kDecode ? static_cast<int>(item.tokens.size() - p.tokens.size()) : 0;
+      reserve_room(*cache_, *item.sequence, static_cast<int>(p.now), back);
+      const bool last = p.now == p.tokens.size();
+      const size_t logits = item.want == Logits::kAll ? p.now : item.want == Logits::kLast && last ? 1 : 0;
+      const int rows = static_cast<int>(p.now), first = static_cast<int>(pass_.tokens.size());
+      pass_.items.push_back({item.sequence, item.sequence->length(), first, rows,
+                             static_cast<int>(pass_.logit_rows.size()), static_cast<int>(logits)});
+      pass_.tokens.insert(pass_.tokens.end(), tokens.begin(), tokens.end());
+      pass_.item_of.resize(pass_.tokens.size(), static_cast<int32_t>(pass_.items.size()) - 1);
+      for (int r = 0; r < rows; ++r) pass_.positions.push_back(item.sequence->length() + r);
+      for (size_t i = 0; i < logits; ++i) {
+        pass_.logit_rows.push_back(first + rows - static_cast<int>(logits - i));
+        pass_.logit_places.push_back(p.logits++);
+      }
+      if (&item == tapped_item_) tapped_in_pass_ = static_cast<int>(pass_.items.size()) - 1;
+      if (item.phase == Phase::kDecode) {
+        pass_.decode_rows += rows;
+        pass_.decode_logits += static_cast<int>(logits);
+      }
+      if (order(item) < 2) pass_.gemv_logits += static_cast<int>(logits);
+    }
+    for (const KvCache::Copy copy : cache_->take_copies()) pages_.copy(copy.from, copy.to);
+  }
+
   void prepare(bool fuse) {
     fused_ = fuse;
     std::vector<bool> unfused;
     for (const Step& step : plan_.steps) {
       if (!tapped_.empty()) unfused.push_back(taps(tapped_, step));
     }
-    program_ = compile(
-        config_, plan_, weights_,
-        {.kernels = state_.kernels, .packed = &packed_, .block = block_, .fuse = fuse, .unfused_steps = unfused});
+    program_ = compile(config_, plan_, weights_,
+                       {.kernels = state_.kernels,
+                        .packed = &packed_,
+                        .block = block_,
+                        .context = context_,
+                        .fuse = fuse,
+                        .unfused_steps = unfused});
     state_.program = &program_;
     arena_ = Memory();
     arena_ = Memory::large(program_.arena_bytes, "activations");
@@ -192,15 +278,15 @@ class CpuExecutor : public Executor {
     }
   }
 
-  // What a thread begins a node with, where tokens are few.
+  // What a thread begins a node with, where all rows are decoded.
   const std::byte* first_read(size_t node, int thread) const {
     const Node& reader = program_.nodes[node];
     if (reader.kind == NodeKind::kAttend) return first_keys(state_, reader, thread);
     return first_weights_[node * static_cast<size_t>(pool_.size()) + static_cast<size_t>(thread)];
   }
 
-  // One parallel region for the whole block; with a tap one up to each tapped step, so that the tap runs outside.
-  void run_block() {
+  // One parallel region for the whole pass; with a tap one up to each tapped step, so that the tap runs outside.
+  void run_pass() {
     for (Counter& counter : counters_) counter.store(0, std::memory_order_relaxed);
     if (!tap_) {
       first_node_ = 0;
@@ -211,25 +297,33 @@ class CpuExecutor : public Executor {
     first_node_ = 0;
     for (size_t n = 0; n < program_.nodes.size(); ++n) {
       const Node& node = program_.nodes[n];
-      const int rows = state_.rows(node.logit_rows);
-      const bool seen =
-          rows > 0 && node.finished_step >= 0 && taps(tapped_, plan_.steps[static_cast<size_t>(node.finished_step)]);
+      const bool seen = state_.rows(node.logit_rows) > 0 && node.finished_step >= 0 &&
+                        taps(tapped_, plan_.steps[static_cast<size_t>(node.finished_step)]);
       if (!seen && n + 1 < program_.nodes.size()) continue;
       last_node_ = n + 1;
       pool_.run(job_);
       first_node_ = last_node_;
-      if (!seen) continue;
-      const Step& step = plan_.steps[static_cast<size_t>(node.finished_step)];
-      const size_t width = static_cast<size_t>(plan_.values[static_cast<size_t>(step.output)].width);
-      const float* data = state_.at<float>(step.output, 0, node.logit_rows, scratch_[0]);
-      tap_(step, {data, static_cast<size_t>(rows) * width}, rows, position_ + state_.first_row(node.logit_rows));
+      if (seen) show_to_tap(node);
     }
+    tapped_in_pass_ = -1;
+  }
+
+  void show_to_tap(const Node& node) {
+    if (tapped_in_pass_ < 0) return;
+    const PassItem& item = pass_.items[static_cast<size_t>(tapped_in_pass_)];
+    const int first = node.logit_rows ? item.first_logit : item.first_row;
+    const int rows = node.logit_rows ? item.logit_count : item.rows;
+    if (rows == 0) return;
+    const Step& step = plan_.steps[static_cast<size_t>(node.finished_step)];
+    const size_t width = static_cast<size_t>(plan_.values[static_cast<size_t>(step.output)].width);
+    const float* data = state_.at<float>(step.output, first, node.logit_rows, scratch_[0]);
+    tap_(step, {data, static_cast<size_t>(rows) * width}, rows, item.position + item.rows - rows);
   }
 
   void run_nodes(int thread, int count) {
     const Scratch& scratch = scratch_[static_cast<size_t>(thread)];
     FetchAhead ahead;
-    const bool gemv = state_.tokens.size() < static_cast<size_t>(state_.min_gemm_tokens_packed);
+    const bool gemv = pass_.decode_rows == static_cast<int>(pass_.tokens.size());
     for (size_t n = first_node_; n < last_node_; ++n) {
       const Node& node = program_.nodes[n];
       if (state_.rows(node.logit_rows) == 0 || skipped(state_, node)) continue;
@@ -250,9 +344,13 @@ class CpuExecutor : public Executor {
   const CpuTuning tuning_;
   const int context_, block_;
   ThreadPool pool_;
-  KvCache cache_;
+  KvPages pages_;
+  std::optional<KvCache> cache_;
   PackedWeights packed_;
+  bool phases_agree_ = true;  // no matrix is multiplied in other numbers by GEMV than by GEMM
   Program program_;
+  std::vector<Pending> pending_;
+  Pass pass_;
   RunState state_;
   Memory arena_, scratch_memory_, partials_, logits_;
   std::vector<Scratch> scratch_;
@@ -265,7 +363,8 @@ class CpuExecutor : public Executor {
   bool fused_ = false;
   Tap tap_;
   TapSteps tapped_;
-  int position_ = 0;
+  const BatchItem* tapped_item_ = nullptr;  // the first of the batch
+  int tapped_in_pass_ = -1;                 // its number in the pass
 };
 
 }  // namespace

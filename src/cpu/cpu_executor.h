@@ -19,7 +19,7 @@ struct CpuTuning {
   const cpu::Kernels* kernels = nullptr;  // null: choose_kernels()
   bool pack = true;                       // false: of the kernels those that read weights where they lie
   bool fuse = true;
-  int min_gemm_tokens_packed = 0;  // 0: that of the kernels
+  int min_gemm_tokens_packed = 0;  // prompts shorter than this are computed as decode does; 0: that of the kernels
 };
 std::unique_ptr<Executor> make_cpu_executor(const ModelConfig& config, const Plan& plan, const Weights& weights,
                                             const ExecutorOptions& options, const CpuTuning& tuning);

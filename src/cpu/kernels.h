@@ -108,18 +108,16 @@ struct GluParams {
   float limit, alpha;
 };
 
-// A tile of 16 keys of one kv head, in 16 bits: keys as [dim][pitch] (so that lanes are keys), values as [key][dim].
-// A key or value vector is its scale times whole numbers up to ±32767. That costs one scale per vector more than f16
-// and is closer whatever the numbers: the rounding error is at most 2^-16 of the largest element, and has no largest
-// value.
+// 16 keys of one kv head, in 16 bits: keys as [dim][16] (so that lanes are keys), values as [key][dim]. A key or value
+// vector is its scale times whole numbers up to ±32767. That costs one scale per vector more than f16 and is closer
+// whatever the numbers: the rounding error is at most 2^-16 of the largest element, and has no largest value.
 inline constexpr int kKeyTile = 16;
 struct KeyTile {
   const int16_t* keys;
   const int16_t* values;
-  const float* key_scales;  // [kKeyTile], readable even where the tile is narrower
+  const float* key_scales;  // [kKeyTile]
   const float* value_scales;
-  int pitch;                    // keys in this tile: kKeyTile, or fewer in the last tile of a cache
-  int32_t positions[kKeyTile];  // of each key; negative where there is none
+  int32_t position;  // of the first key; keys that nobody has written yet lie behind every query's last
 };
 
 // Attention goes in units of 128 keys, those at positions 128u … 128u+127. Each unit is a softmax of its own, joined to
@@ -143,6 +141,11 @@ struct SoftmaxState {
   float* highest;
   float* total;
 };
+// What a thread reads after a unit of keys, in as many pieces as a unit has tiles, each as large as a tile's keys; null
+// where there is none.
+struct ReadAhead {
+  const int16_t* pieces[kUnitTiles];
+};
 // Floats of scratch that `attend` needs for a row.
 inline constexpr int kAttendScratch = kUnitKeys + 2;
 
@@ -158,7 +161,8 @@ struct Kernels {
   void (*norm)(const float* x, const float* w, float* out, int n, int group, float eps);
   void (*add)(const float* a, const float* b, float* out, int n);
   void (*softcap)(const float* x, float* out, int n, float cap);
-  void (*rope)(const float* x, const float* cosines, const float* sines, float* out, int width, int head_dim);
+  // The first `dims` of each head turn, the others are copied.
+  void (*rope)(const float* x, const float* cosines, const float* sines, float* out, int width, int head_dim, int dims);
   void (*glu)(const GluParams& params, const float* gate, const float* up, float* out, int n);
   void (*glu_interleaved)(const GluParams& params, const float* gate_up, float* out, int n);
   void (*axpy)(float a, const float* x, float* out, int n);  // out += a · x
@@ -179,7 +183,7 @@ struct Kernels {
   // Joins the softmax of one unit's keys, in `count` ≤ kUnitTiles tiles, to the running one. `next`: what this thread
   // reads after them, or null.
   void (*attend)(const QueryTile& q, const KeyTile* tiles, int count, const SoftmaxState& state, float* scratch,
-                 const int16_t* next);
+                 const ReadAhead* next);
   // Joins one row of a running softmax to another: what `attend` does with a unit.
   void (*merge)(const SoftmaxState& into, const SoftmaxState& part, int dim);
 

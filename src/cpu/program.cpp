@@ -36,6 +36,7 @@ class Lowering {
         kernels_(*options.kernels),
         packed_(*options.packed),
         fuse_(options.fuse),
+        context_(options.context),
         unfused_steps_(options.unfused_steps) {}
 
   Program run() {
@@ -98,9 +99,9 @@ class Lowering {
       });
       size_t offset = floats;
       if (same == program_.angles.end()) {
-        const RopeTable table = make_rope_table(config_.ropes[static_cast<size_t>(op->rope)], op->head_dim);
-        program_.angles.push_back({op->rope, op->head_dim, table, offset});
-        floats += static_cast<size_t>(op->head_dim);
+        const RopeConfig& rope = config_.ropes[static_cast<size_t>(op->rope)];
+        program_.angles.push_back({op->rope, op->head_dim, make_rope_table(rope, op->head_dim, context_), offset});
+        floats += static_cast<size_t>(op->dims);
       } else {
         offset = same->offset;
       }
@@ -202,6 +203,7 @@ class Lowering {
     op.cap = softcap.cap;
     rows_node(std::move(op));
   }
+  void lower(const Step& step, const Scale&) { rows_node(make_op(OpKind::kScale, step)); }
   void lower(const Step& step, const Route& route) {
     const int experts = plan_.values[static_cast<size_t>(step.inputs[0])].width;
     if (route.k < 1 || route.k > experts) {
@@ -253,13 +255,6 @@ class Lowering {
     std::vector<float> sinks = attend.numbers;
     add_node(NodeKind::kAttend, std::move(attend));
 
-    if (attention.window > 0) {
-      Op commit = make_op(OpKind::kCommitKv, step);
-      commit.in.clear();
-      commit.out = -1;
-      commit.logit_rows = false;
-      rows_node(std::move(commit));
-    }
     Op merge = make_op(OpKind::kMerge, step);
     merge.in.clear();
     merge.numbers = std::move(sinks);
@@ -272,6 +267,7 @@ class Lowering {
   const Kernels& kernels_;
   const PackedWeights& packed_;
   const bool fuse_;
+  const int context_;
   const std::vector<bool>& unfused_steps_;
   Program program_;
   std::vector<int> quantised_[4];  // by Input: the buffer of each value

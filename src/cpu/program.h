@@ -33,11 +33,11 @@ enum class OpKind : uint8_t {
   kAdd,
   kGlu,
   kSoftCap,
+  kScale,
   kRoute,
   kCombine,
   kQuantize,  // f32 row to 8 or 15 bits
-  kStoreKv,   // fresh keys and values into the cache, or into staging while a ring is still read
-  kCommitKv,  // from staging into the ring
+  kStoreKv,   // fresh keys and values into their pages
   kMerge,     // joins the parts of an attention that was split by keys
   kMatMul,
   kExpertMatMul,
@@ -110,6 +110,7 @@ struct CompileOptions {
   const Kernels* kernels = nullptr;
   const PackedWeights* packed = nullptr;
   int block = 1;
+  int context = 0;                       // tokens of a sequence
   bool fuse = true;                      // false: one node per step, every value in the arena
   std::vector<bool> unfused_steps = {};  // by step: these stay nodes of their own, whatever else is fused
 };

@@ -86,8 +86,8 @@ void softcap(const float* x, float* out, int n, float cap) {
       n, [&](int i, int lanes) { store_part(out + i, mul(top, vtanh(mul(load_part(x + i, lanes), inverse))), lanes); });
 }
 
-void rope(const float* x, const float* cosines, const float* sines, float* out, int width, int head_dim) {
-  const int half = head_dim / 2;
+void rope(const float* x, const float* cosines, const float* sines, float* out, int width, int head_dim, int dims) {
+  const int half = dims / 2;
   for (int head = 0; head < width; head += head_dim) {
     const float* low = x + head;
     const float* high = low + half;
@@ -97,6 +97,7 @@ void rope(const float* x, const float* cosines, const float* sines, float* out, 
       store_part(out + head + i, fnma(b, s, mul(a, c)), lanes);
       store_part(out + head + half + i, fma(a, s, mul(b, c)), lanes);
     });
+    for (int i = head + dims; i < head + head_dim; ++i) out[i] = x[i];
   }
 }
 

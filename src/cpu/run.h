@@ -1,4 +1,4 @@
-// Running a Program's nodes over one block of tokens. Every thread of the pool calls run_node for every node; work
+// Running a Program's nodes over one pass of tokens. Every thread of the pool calls run_node for every node; work
 // inside a node is handed out piece by piece, and what a piece of work computes does not depend on who does it, so
 // results are the same for any number of threads.
 #pragma once
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/threads.h"
-#include "cpu/kv_cache.h"
+#include "cpu/kv_pages.h"
 #include "cpu/program.h"
 
 namespace doppler::cpu {
@@ -36,29 +36,59 @@ struct Scratch {
   int32_t* expert_tokens;  // [block · k]: row · k + place
 };
 
+// The rows of one sequence in a pass: tokens behind each other.
+struct PassItem {
+  const Sequence* sequence = nullptr;
+  int position = 0;                      // of its first token here
+  int first_row = 0, rows = 0;           // of the pass
+  int first_logit = 0, logit_count = 0;  // of the rows whose logits are asked for: its last ones
+};
+
+// A pass over the weights: rows of tokens, those of Phase::kDecode first. Some of them are asked for logits; those come
+// in the order of their rows. What multiplies with a row, and how its activations are held, depends on the row's phase
+// alone, so that a result is the same whatever else is in the pass.
+struct Pass {
+  std::vector<PassItem> items;
+  std::vector<int32_t> tokens, positions, item_of;  // by row
+  std::vector<int32_t> logit_rows;                  // rows that are asked for logits
+  std::vector<int32_t> logit_places;                // where each of those goes, in rows of RunState::logits
+  int decode_rows = 0;                              // rows of Phase::kDecode
+  int decode_logits = 0;                            // rows asked for logits whose rows are of Phase::kDecode
+  // … and those that are computed as if they were where nothing but logits depends on it: the last token of a prompt.
+  int gemv_logits = 0;
+
+  void clear() {
+    items.clear();
+    for (std::vector<int32_t>* list : {&tokens, &positions, &item_of, &logit_rows, &logit_places}) list->clear();
+    decode_rows = decode_logits = gemv_logits = 0;
+  }
+};
+
 struct RunState {
   const Kernels* kernels = nullptr;
   const Plan* plan = nullptr;
   Program* program = nullptr;
-  KvCache* cache = nullptr;
+  const KvCache* cache = nullptr;
+  const KvPages* pages = nullptr;
   std::byte* arena = nullptr;
-  float* partials = nullptr;  // a single query's attention, unit by unit
+  float* partials = nullptr;  // attention of single queries, unit by unit
   int context = 0, threads = 1;
-  int min_gemm_tokens_packed = kMinGemmTokens;  // tokens from which tiles of packed weights pay
+  const Pass* pass = nullptr;
+  float* logits = nullptr;
 
-  std::span<const int32_t> tokens;  // of this block
-  int position = 0;                 // of the block's first token
-  int logit_count = 0;              // rows of logit_rows nodes: the last ones of the block
-  float* logits = nullptr;          // where the first of them goes
+  int rows(bool logit_rows) const {
+    return static_cast<int>(logit_rows ? pass->logit_rows.size() : pass->tokens.size());
+  }
+  // The pass's row of a node's row.
+  int pass_row(int row, bool logit_rows) const { return logit_rows ? pass->logit_rows[static_cast<size_t>(row)] : row; }
 
-  int rows(bool logit_rows) const { return logit_rows ? logit_count : static_cast<int>(tokens.size()); }
-  int first_row(bool logit_rows) const { return static_cast<int>(tokens.size()) - rows(logit_rows); }
-
-  // Are the rows of a buffer enough for a GEMM? How a row of activations is held, and what multiplies with it, depends
-  // on that alone, even where a node needs only the last of them.
-  bool uses_gemm(int buffer, Input input) const {
-    const int from = batch_invariant(input) ? kMinGemmTokens : min_gemm_tokens_packed;
-    return rows(program->buffers[static_cast<size_t>(buffer)].logit_rows) >= from;
+  // Of a node's rows, how many (the first ones) are multiplied by GEMV when they are read from `buffer`; the others by
+  // GEMM. Where both read the same numbers the faster does all.
+  int gemv_rows(bool node_logit_rows, int buffer, Input input) const {
+    const int count = rows(node_logit_rows);
+    if (batch_invariant(input)) return count < kMinGemmTokens ? count : 0;
+    if (!node_logit_rows) return pass->decode_rows;
+    return program->buffers[static_cast<size_t>(buffer)].logit_rows ? pass->gemv_logits : pass->decode_logits;
   }
 
   // Row `row` of a node with these rows, in a buffer that may have more.
@@ -66,8 +96,12 @@ struct RunState {
   T* at(int buffer, int row, bool node_logit_rows, const Scratch& scratch) const {
     const Buffer& s = program->buffers[static_cast<size_t>(buffer)];
     if (s.local) return reinterpret_cast<T*>(scratch.local + s.offset);
-    if (node_logit_rows && !s.logit_rows) row += first_row(true);
-    std::byte* base = s.outside ? reinterpret_cast<std::byte*>(logits) : arena + s.offset;
+    if (node_logit_rows && !s.logit_rows) row = pass->logit_rows[static_cast<size_t>(row)];
+    std::byte* base = arena + s.offset;
+    if (s.outside) {
+      base = reinterpret_cast<std::byte*>(logits);
+      row = pass->logit_places[static_cast<size_t>(row)];
+    }
     return reinterpret_cast<T*>(base + static_cast<size_t>(row) * s.row_bytes);
   }
 };
@@ -109,17 +143,20 @@ class Work {
   int helped_ = 0;  // threads whose pieces are all taken
 };
 
-// Is there nothing to do, at this number of tokens?
+// Is there nothing to do? A late quantize is for the rows that go on to a GEMM.
 inline bool skipped(const RunState& state, const Node& node) {
-  return node.quantizes_late && by_groups(node.ops[0].input, state.uses_gemm(node.ops[0].out, node.ops[0].input));
+  if (!node.quantizes_late) return false;
+  const Op& op = node.ops[0];
+  const int rows = state.rows(node.logit_rows);
+  return by_groups(op.input, state.gemv_rows(node.logit_rows, op.out, op.input) < rows);
 }
 // `next`: what this thread reads first in the next node that reads much, or null.
 void run_node(const RunState& state, const Node& node, Work work, const Scratch& scratch, const std::byte* next);
 
 void run_rows(const RunState& state, const Node& node, Work work, const Scratch& scratch);
 void run_matmul(const RunState& state, const Node& node, Work work, const Scratch& scratch, const std::byte* next);
-// What a thread begins with: a matmul node's weights when tokens are few, an attend node's keys when there is one
-// token. Null where that is not known.
+// What a thread begins with: a matmul node's weights for GEMV, an attend node's keys when there is one row. Null where
+// that is not known.
 const std::byte* first_weights(const Node& node, int thread, int threads);
 const std::byte* first_keys(const RunState& state, const Node& node, int thread);
 void run_experts(const RunState& state, const Node& node, Work work, const Scratch& scratch);
@@ -130,6 +167,8 @@ void merge_row(const RunState& state, const Op& op, int row, const Scratch& scra
 size_t scratch_bytes(const Program& program, const Plan& plan, int block);
 Scratch make_scratch(const Program& program, const Plan& plan, int block, std::byte* memory);
 size_t max_units(const Attention& a, int context);  // of keys that a token can see
+// Single queries whose attention is split by units of keys, at most, and what their parts take.
+inline constexpr int kMaxSplitQueries = 8;
 size_t partial_floats(const Plan& plan, int context);
 
 }  // namespace doppler::cpu

@@ -29,6 +29,7 @@ void run_experts(const RunState& state, const Node& node, Work work, const Scrat
   for (int e = expert_count; e > 0; --e) start[e] = start[e - 1];
   start[0] = 0;
 
+  const int decoded = state.gemv_rows(node.logit_rows, op.in[0], op.matrix.input());
   const size_t segment = input_row_bytes(op.matrix.input(), op.matrix.cols);
   const auto input = [&](int entry) {
     const std::byte* x = state.at<std::byte>(op.in[0], entry / k, node.logit_rows, scratch);
@@ -49,22 +50,23 @@ void run_experts(const RunState& state, const Node& node, Work work, const Scrat
     const int32_t* entries = scratch.expert_tokens + start[e];
     const int count = start[e + 1] - start[e];
     const int first = piece * kTileRows, n = std::min(kTileRows, matrix.rows - first);
-    // Where GEMV and GEMM read other numbers, the rows are held for the block's; otherwise the expert's own count.
-    const Input form = matrix.input();
-    const bool gemv = batch_invariant(form) ? count < kMinGemmTokens : !state.uses_gemm(op.in[0], form);
-    if (gemv) {
-      for (int i = 0; i < count; i += kMaxGemvTokens) {
-        const int some = std::min(kMaxGemvTokens, count - i);
-        const void* x[kMaxGemvTokens];
-        for (int t = 0; t < some; ++t) x[t] = input(entries[i + t]);
-        gemv_rows(kernels, matrix, first, n, x, some, scratch.c[0], kTileRows, scratch.linear);
-        for (int t = 0; t < some; ++t) std::copy_n(scratch.c[0] + t * kTileRows, n, output(entries[i + t], first));
-      }
-      continue;
+    // The rows of decoded tokens come first. Where GEMV and GEMM read the same numbers, the expert's own count decides.
+    int few = 0;
+    if (batch_invariant(matrix.input())) {
+      few = count < kMinGemmTokens ? count : 0;
+    } else {
+      while (few < count && entries[few] / k < decoded) ++few;
     }
-    // A tile's results are bounded by the block; an expert's tokens may be up to block · k places.
-    for (int from = 0; from < count; from += static_cast<int>(state.tokens.size())) {
-      const int some = std::min(count - from, static_cast<int>(state.tokens.size()));
+    for (int i = 0; i < few; i += kMaxGemvTokens) {
+      const int some = std::min(kMaxGemvTokens, few - i);
+      const void* x[kMaxGemvTokens];
+      for (int t = 0; t < some; ++t) x[t] = input(entries[i + t]);
+      gemv_rows(kernels, matrix, first, n, x, some, scratch.c[0], kTileRows, scratch.linear);
+      for (int t = 0; t < some; ++t) std::copy_n(scratch.c[0] + t * kTileRows, n, output(entries[i + t], first));
+    }
+    // A tile's results are bounded by the pass; an expert's tokens may be up to rows · k places.
+    for (int from = few; from < count; from += rows) {
+      const int some = std::min(count - from, rows);
       for (int i = 0; i < some; ++i) scratch.inputs[i] = input(entries[from + i]);
       gemm_tiles(kernels, matrix, first, n, scratch.inputs, some, scratch.c[0], scratch.linear);
       for (int i = 0; i < some; ++i) std::copy_n(scratch.c[0] + i * kTileRows, n, output(entries[from + i], first));

@@ -1,5 +1,5 @@
-// Matrix products. GEMV, for few tokens: rows of the matrix are read once and multiplied with all of them. GEMM, for
-// many: 32 rows at a time are unpacked to a tile that stays in cache while all tokens pass.
+// Matrix products. GEMV, for tokens that are decoded: rows of the matrix are read once and multiplied with all of them.
+// GEMM, for a prompt's: 32 rows at a time are unpacked to a tile that stays in cache while all tokens pass.
 #include <algorithm>
 
 #include "cpu/run.h"
@@ -30,18 +30,32 @@ const std::byte* weights_at(const Linear& m, int row) {
 class MatMulRunner {
  public:
   MatMulRunner(const RunState& state, const Node& node, const Scratch& scratch)
-      : s_(state), node_(node), scratch_(scratch), k_(*state.kernels), tokens_(state.rows(node.logit_rows)) {}
+      : s_(state),
+        node_(node),
+        scratch_(scratch),
+        k_(*state.kernels),
+        tokens_(state.rows(node.logit_rows)),
+        gemv_tokens_(state.gemv_rows(node.logit_rows, node.parts[0].in, node.parts[0].a.input())) {}
 
+  bool has_gemm() const { return gemv_tokens_ < tokens_; }
+
+  // All tokens' products with rows first … first+count-1 of the matrix.
+  void run(const MatMulPart& part, int first, int count, const std::byte* next) {
+    if (gemv_tokens_ > 0) gemv(part, first, count, has_gemm() ? nullptr : next);
+    if (has_gemm()) gemm(part, first, count);
+  }
+
+ private:
   void gemv(const MatMulPart& part, int first, int count, const std::byte* next) {
-    const bool direct = tokens_ == 1 && !part.glu && part.softcap == 0 && part.out_quantised < 0;
+    const bool direct = gemv_tokens_ == 1 && !part.glu && part.softcap == 0 && part.out_quantised < 0;
     if (direct) {
       const void* x = s_.at<std::byte>(part.in, 0, node_.logit_rows, scratch_);
       float* to = s_.at<float>(part.out, 0, node_.logit_rows, scratch_) + first;
       return gemv_rows(k_, part.a, first, count, &x, 1, to, 0, scratch_.linear, next);
     }
     const size_t pitch = kMaxChunkRows;
-    for (int t0 = 0; t0 < tokens_; t0 += kMaxGemvTokens) {
-      const int some = std::min(kMaxGemvTokens, tokens_ - t0);
+    for (int t0 = 0; t0 < gemv_tokens_; t0 += kMaxGemvTokens) {
+      const int some = std::min(kMaxGemvTokens, gemv_tokens_ - t0);
       const void* x[kMaxGemvTokens];
       for (int t = 0; t < some; ++t) x[t] = s_.at<std::byte>(part.in, t0 + t, node_.logit_rows, scratch_);
       const std::byte* after_a = part.glu ? weights_at(part.b, first) : next;
@@ -55,21 +69,25 @@ class MatMulRunner {
   }
 
   void gemm(const MatMulPart& part, int first, int count) {
-    for (int t = 0; t < tokens_; ++t) scratch_.inputs[t] = s_.at<std::byte>(part.in, t, node_.logit_rows, scratch_);
-    gemm_tiles(k_, part.a, first, count, scratch_.inputs, tokens_, scratch_.c[0], scratch_.linear);
-    if (part.glu) gemm_tiles(k_, part.b, first, count, scratch_.inputs, tokens_, scratch_.c[1], scratch_.linear);
+    const int tokens = tokens_ - gemv_tokens_;
+    for (int t = 0; t < tokens; ++t) {
+      scratch_.inputs[t] = s_.at<std::byte>(part.in, gemv_tokens_ + t, node_.logit_rows, scratch_);
+    }
+    gemm_tiles(k_, part.a, first, count, scratch_.inputs, tokens, scratch_.c[0], scratch_.linear);
+    if (part.glu) gemm_tiles(k_, part.b, first, count, scratch_.inputs, tokens, scratch_.c[1], scratch_.linear);
     for (int r = 0; r < count; r += kTileRows) {
-      for (int t = 0; t < tokens_; ++t) {
-        const ptrdiff_t at = static_cast<ptrdiff_t>(r) * tokens_ + t * kTileRows;
-        finish(part, t, first + r, std::min(kTileRows, count - r), scratch_.c[0] + at, scratch_.c[1] + at);
+      for (int t = 0; t < tokens; ++t) {
+        const ptrdiff_t at = static_cast<ptrdiff_t>(r) * tokens + t * kTileRows;
+        finish(part, gemv_tokens_ + t, first + r, std::min(kTileRows, count - r), scratch_.c[0] + at,
+               scratch_.c[1] + at);
       }
     }
   }
 
- private:
   // What follows the product, on rows first … first+count-1 of token t; a may be overwritten.
   void finish(const MatMulPart& part, int t, int first, int count, float* a, const float* b) {
-    const bool gemm = part.out_quantised >= 0 && s_.uses_gemm(part.out_quantised, part.quantised_as);
+    const bool gemm =
+        part.out_quantised >= 0 && t >= s_.gemv_rows(node_.logit_rows, part.out_quantised, part.quantised_as);
     const bool quantised_later = !by_groups(part.quantised_as, gemm);  // what is quantised stays floats until then
     const int floats = part.out >= 0 ? part.out : quantised_later ? part.out_quantised : -1;
     float* to = floats >= 0 ? s_.at<float>(floats, t, node_.logit_rows, scratch_) + first : a;
@@ -93,10 +111,10 @@ class MatMulRunner {
   const Node& node_;
   const Scratch& scratch_;
   const Kernels& k_;
-  const int tokens_;
+  const int tokens_, gemv_tokens_;
 };
 
-// How the rows of a part are divided into pieces of work. When tokens are many, pieces are a few whole tiles, as equal
+// How the rows of a part are divided into pieces of work. For GEMM, pieces are a few whole tiles, as equal
 // as can be: with few pieces a thread that has one more would keep the others waiting.
 struct Pieces {
   int rows = 0, count = 0, each = 0;  // each: rows of a piece; 0 where tiles are shared out evenly
@@ -155,16 +173,11 @@ const std::byte* first_weights(const Node& node, int thread, int threads) {
 }
 
 void run_matmul(const RunState& state, const Node& node, Work work, const Scratch& scratch, const std::byte* next) {
-  const bool gemm = state.uses_gemm(node.parts[0].in, node.parts[0].a.input());
-  const NodePieces pieces(node, gemm, state.threads);
   MatMulRunner runner(state, node, scratch);
+  const NodePieces pieces(node, runner.has_gemm(), state.threads);
   for (int piece; (piece = work.next(pieces.count)) >= 0;) {
     const auto [part, first, count] = pieces.at(piece);
-    if (gemm) {
-      runner.gemm(part, first, count);
-    } else {
-      runner.gemv(part, first, count, work.continues(pieces.count, piece) ? pieces.weights(piece + 1) : next);
-    }
+    runner.run(part, first, count, work.continues(pieces.count, piece) ? pieces.weights(piece + 1) : next);
   }
 }
 

@@ -16,7 +16,7 @@ class RowRunner {
       : s_(state), node_(node), scratch_(scratch), k_(*state.kernels) {}
 
   void run(const Op& op, int row) {
-    const int token = s_.first_row(op.logit_rows) + row;  // within the block
+    const int token = s_.pass_row(row, op.logit_rows);
     switch (op.kind) {
       case OpKind::kAngles: return angles(op, row, token);
       case OpKind::kEmbed: return embed(op, row, token);
@@ -26,16 +26,16 @@ class RowRunner {
         return k_.norm(in(op, 0, row), op.numbers.data(), out(op, row), width(op.out), group, eps);
       }
       case OpKind::kRope: return rope(op, row);
-      case OpKind::kAdd: return k_.add(in(op, 0, row), in(op, 1, row), out(op, row), width(op.out));
+      case OpKind::kAdd: return add(op, row);
       case OpKind::kGlu:
         if (op.interleaved) return k_.glu_interleaved(op.glu, in(op, 0, row), out(op, row), width(op.out));
         return k_.glu(op.glu, in(op, 0, row), in(op, 1, row), out(op, row), width(op.out));
       case OpKind::kSoftCap: return k_.softcap(in(op, 0, row), out(op, row), width(op.out), op.cap);
+      case OpKind::kScale: return scale(op, row, token);
       case OpKind::kRoute: return route(op, row);
       case OpKind::kCombine: return combine(op, row);
       case OpKind::kQuantize: return quantize(op, row);
       case OpKind::kStoreKv: return store_kv(op, row, token);
-      case OpKind::kCommitKv: return commit_kv(op, token);
       case OpKind::kMerge: return merge_row(s_, op, row, scratch_);
       case OpKind::kMatMul:
       case OpKind::kExpertMatMul:
@@ -59,7 +59,7 @@ class RowRunner {
       const size_t half = t.table.inv_freq.size();
       float* cosines = row_out + t.offset;
       for (size_t i = 0; i < half; ++i) {
-        const double angle = static_cast<double>(s_.position + token) * t.table.inv_freq[i];
+        const double angle = s_.pass->positions[static_cast<size_t>(token)] * t.table.inv_freq[i];
         cosines[i] = static_cast<float>(std::cos(angle) * t.table.magnitude);
         cosines[half + i] = static_cast<float>(std::sin(angle) * t.table.magnitude);
       }
@@ -69,7 +69,7 @@ class RowRunner {
   void embed(const Op& op, int row, int token) {
     const Linear& m = op.matrix;
     float* to = out(op, row);
-    const int index = s_.tokens[static_cast<size_t>(token)];
+    const int index = s_.pass->tokens[static_cast<size_t>(token)];
     if (m.packed) {
       m.format->packing->row(m.data + static_cast<size_t>(index / kStripRows) * m.stride, index % kStripRows, m.cols,
                              to);
@@ -80,52 +80,55 @@ class RowRunner {
     for (int i = 0; i < m.cols; ++i) to[i] *= scale;
   }
 
+  void add(const Op& op, int row) {
+    const float factor = std::get<Add>(step(op).op).scale;
+    const float* a = in(op, 0, row);
+    float* to = out(op, row);
+    if (factor == 1) return k_.add(a, in(op, 1, row), to, width(op.out));
+    std::copy_n(a, width(op.out), to);
+    k_.axpy(factor, in(op, 1, row), to, width(op.out));
+  }
+
+  void scale(const Op& op, int row, int token) {
+    const auto& by = std::get<Scale>(step(op).op);
+    const double turns = std::floor(s_.pass->positions[static_cast<size_t>(token)] / static_cast<double>(by.length));
+    const auto factor = static_cast<float>(by.factor * (1 + by.beta * std::log1p(turns)));
+    const float* x = in(op, 0, row);
+    float* to = out(op, row);
+    for (int i = 0; i < width(op.out); ++i) to[i] = x[i] * factor;
+  }
+
   void rope(const Op& op, int row) {
-    const int dim = std::get<Rope>(step(op).op).head_dim;
+    const auto& turn = std::get<Rope>(step(op).op);
     const auto& places = s_.program->angle_of_step;
     const auto place = std::lower_bound(places.begin(), places.end(), std::pair<int, size_t>(op.step, 0));
     const float* cosines = in(op, 1, row) + place->second;
-    k_.rope(in(op, 0, row), cosines, cosines + dim / 2, out(op, row), width(op.out), dim);
+    k_.rope(in(op, 0, row), cosines, cosines + turn.dims / 2, out(op, row), width(op.out), turn.head_dim, turn.dims);
   }
 
   void quantize(const Op& op, int row) {
+    const bool gemm = row >= s_.gemv_rows(node_.logit_rows, op.out, op.input);
+    if (node_.quantizes_late && by_groups(op.input, gemm)) return;  // the product has done it
     const int n = op.columns;
     std::byte* to = s_.at<std::byte>(op.out, row, node_.logit_rows, scratch_);
     for (int i = 0; i < op.segments; ++i) {
-      quantize_input(k_, op.input, s_.uses_gemm(op.out, op.input), in(op, 0, row) + i * n, n,
+      quantize_input(k_, op.input, gemm, in(op, 0, row) + i * n, n,
                      to + static_cast<size_t>(i) * input_row_bytes(op.input, n));
     }
   }
 
-  // A ring's oldest keys are still needed by the first tokens of a block, so a block's keys are staged until all of
-  // it has been attended to. A single token overwrites only the position that has just left its window.
   void store_kv(const Op& op, int row, int token) {
-    const int layer = std::get<Attention>(step(op).op).layer, count = static_cast<int>(s_.tokens.size());
-    const KvStore& cache = s_.cache->layer(layer);
-    const int position = s_.position + token;
-    if (!s_.cache->uses_staging(layer, count)) {
-      return cache.store(k_, position % cache.capacity, in(op, 0, row), in(op, 1, row), scratch_.rounded);
-    }
-    const KvStore& staging = s_.cache->staging(layer);
-    const int base = s_.cache->staging_base(layer, s_.position);
-    for (int p = s_.cache->staging_first(layer, s_.position) + token; p < s_.position; p += count) {
-      staging.copy_cell(p - base, cache, p % cache.capacity);  // each row brings its share of the older keys
-    }
-    staging.store(k_, position - base, in(op, 0, row), in(op, 1, row), scratch_.rounded);
+    const int layer = std::get<Attention>(step(op).op).layer;
+    const int position = s_.pass->positions[static_cast<size_t>(token)];
+    const PassItem& item = s_.pass->items[static_cast<size_t>(s_.pass->item_of[static_cast<size_t>(token)])];
+    s_.pages->store(k_, layer, s_.cache->page(*item.sequence, layer, position), position % kKeyTile, in(op, 0, row),
+                    in(op, 1, row), scratch_.rounded);
   }
 
-  void commit_kv(const Op& op, int token) {
-    const int layer = std::get<Attention>(step(op).op).layer, count = static_cast<int>(s_.tokens.size());
-    const KvStore& cache = s_.cache->layer(layer);
-    if (!s_.cache->uses_staging(layer, count) || token + cache.capacity < count) return;
-    const int position = s_.position + token;
-    cache.copy_cell(position % cache.capacity, s_.cache->staging(layer),
-                    position - s_.cache->staging_base(layer, s_.position));
-  }
-
-  // The k highest scores, the lower number first where they are equal, and the softmax over them.
+  // The k highest scores, the lower number first where they are equal, and the softmax over them or over all.
   void route(const Op& op, int row) {
-    const int k = std::get<Route>(step(op).op).k, experts = width(op.in[0]);
+    const auto& [k, over_all] = std::get<Route>(step(op).op);
+    const int experts = width(op.in[0]);
     const float* scores = in(op, 0, row);
     float* chosen = out(op, row);
     for (int i = 0; i < k; ++i) {
@@ -140,7 +143,9 @@ class RowRunner {
     }
     double total = 0;
     const double highest = chosen[k];
-    for (int i = 0; i < k; ++i) total += std::exp(chosen[k + i] - highest);
+    const std::span<const float> weighed = over_all ? std::span(scores, static_cast<size_t>(experts))
+                                                    : std::span<const float>(chosen + k, static_cast<size_t>(k));
+    for (const float score : weighed) total += std::exp(score - highest);
     for (int i = 0; i < k; ++i) chosen[k + i] = static_cast<float>(std::exp(chosen[k + i] - highest) / total);
   }
 

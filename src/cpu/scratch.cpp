@@ -95,7 +95,7 @@ size_t partial_floats(const Plan& plan, int context) {
     most = std::max(most,
                     static_cast<size_t>(op->heads) * max_units(*op, context) * static_cast<size_t>(op->head_dim + 2));
   }
-  return most;
+  return most * kMaxSplitQueries;
 }
 
 }  // namespace doppler::cpu

@@ -109,8 +109,8 @@ std::string attention_cause(const Suspect& s) {
 
 std::string rope_cause(const Suspect& s) {
   const auto* op = std::get_if<Rope>(&s.step.op);
-  if (!op || op->head_dim < 2) return "";
-  const int half = op->head_dim / 2, heads = s.rows.width / op->head_dim;
+  if (!op || op->dims < 2) return "";
+  const int half = op->dims / 2, heads = s.rows.width / op->head_dim;
   // Turning keeps the length of every pair; and the angle between the two sides says how far off it is.
   double length_error = 0, length = 0;
   int first_bad = -1;

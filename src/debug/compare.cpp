@@ -15,12 +15,11 @@ namespace {
 
 // Steps of a layer, and of the ends, in the order of computation, whichever of them a model has.
 constexpr std::string_view kLayerOrder[] = {
-    "attn_norm",       "q_proj",        "k_proj",       "v_proj",    "q_norm",
-    "k_norm",          "q_rope",        "k_rope",       "attention", "attn_out",
-    "post_attn_norm",  "attn_residual", "pre_ffn_norm", "router",    "route",
-    "experts_gate_up", "gate_proj",     "up_proj",      "glu",       "experts_down",
-    "ffn_out",         "post_ffn_norm", "out"};
-constexpr std::string_view kEnds[] = {"final_norm", "raw_logits", "logits"};
+    "attn_norm",     "q_proj",       "k_proj",       "v_proj",    "q_norm",          "k_norm",
+    "q_scale",       "q_rope",       "k_rope",       "attention", "attn_out",        "post_attn_norm",
+    "attn_residual", "pre_ffn_norm", "router",       "route",     "experts_gate_up", "gate_proj",
+    "up_proj",       "glu",          "experts_down", "ffn_out",   "post_ffn_norm",   "out"};
+constexpr std::string_view kEnds[] = {"final_norm", "raw_logits", "scaled_logits", "logits"};
 constexpr int kMaxLayers = 1 << 20;
 
 // Where a stage comes in the computation; -1 for a name nobody knows.

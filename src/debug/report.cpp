@@ -165,7 +165,7 @@ Trace subject_of(const Step& step) {
   if (step.logits_only) return Trace::kLogits;
   if (step.layer < 0) return Trace::kEmbed;
   const std::string part = step.name.substr(step.name.find('.') + 1);
-  for (const char* name : {"attn_norm", "q_proj", "k_proj", "v_proj", "q_norm", "k_norm", "q_rope", "k_rope",
+  for (const char* name : {"attn_norm", "q_proj", "k_proj", "v_proj", "q_norm", "k_norm", "q_scale", "q_rope", "k_rope",
                            "attention", "attn_out", "post_attn_norm", "attn_residual"}) {
     if (part == name) return Trace::kAttn;
   }

@@ -62,7 +62,7 @@ Stages capture_run(Executor& executor, const Plan& plan, std::span<const int32_t
           .todo = "Tap fewer --layers, or use a shorter prompt"});
   }
   Capture capture{std::string(executor.name())};
-  executor.reset();
+  Context context(executor);
   const auto both = [keep = capture.tap(), &watch = options.watch](const Step& step, std::span<const float> data,
                                                                    int rows, int first) {
     if (watch) watch(step, data, rows, first);
@@ -70,7 +70,7 @@ Stages capture_run(Executor& executor, const Plan& plan, std::span<const int32_t
   };
   executor.set_tap_at(both, steps);
   std::vector<int32_t> text(tokens.begin(), tokens.end());
-  std::span<const float> logits = executor.forward(tokens, Logits::kAll);
+  std::span<const float> logits = context.forward(tokens, Logits::kAll);
   const auto vocab = static_cast<size_t>(plan.values[static_cast<size_t>(plan.steps.back().output)].width);
   const auto likeliest = [&] {
     const std::span<const float> last = logits.last(vocab);
@@ -79,9 +79,9 @@ Stages capture_run(Executor& executor, const Plan& plan, std::span<const int32_t
   int32_t token = generate > 0 ? likeliest() : 0;
   for (int left = generate; left > 0;) {  // each turn runs `token`, which is part of the text then
     text.push_back(token);
-    const std::vector<int32_t> chosen = executor.decode(token, left, {}, 0);
+    const std::vector<int32_t> chosen = context.decode(token, left, {}, 0);
     if (chosen.empty()) {
-      logits = executor.forward(std::span(&token, 1), Logits::kAll);
+      logits = context.forward(std::span(&token, 1), Logits::kAll);
       token = likeliest();
       --left;
       continue;

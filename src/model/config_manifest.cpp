@@ -2,6 +2,7 @@
 // key of ours stands beside them (marked "ours"), and readers that do not know it lose nothing they could express.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
@@ -19,6 +20,7 @@ const char* scaling_name(RopeScaling scaling) {
     case RopeScaling::kLinear: return "linear";
     case RopeScaling::kLlama3: return "llama3";
     case RopeScaling::kYarn: return "yarn";
+    case RopeScaling::kLongRope: return "longrope";
   }
   return nullptr;
 }
@@ -28,10 +30,11 @@ RopeScaling scaling_from_name(const std::string& name, const std::string& where)
   if (name == "linear") return RopeScaling::kLinear;
   if (name == "llama3") return RopeScaling::kLlama3;
   if (name == "yarn") return RopeScaling::kYarn;
+  if (name == "longrope") return RopeScaling::kLongRope;
   fail({.code = ErrorCode::kUnsupported,
         .what = "an unknown rope scaling",
         .where = where,
-        .expected = "linear, llama3 or yarn",
+        .expected = "linear, llama3, yarn or longrope",
         .got = name});
 }
 
@@ -49,6 +52,14 @@ void write_rope(const RopeConfig& rope, bool local, Json& out) {
   const char* scaling = scaling_name(rope.scaling);
   out[key(local, "ropeScalingType")] = scaling ? Json(scaling) : Json();
   out[key(local, "ropeScalingFactor")] = scaling ? Json(rope.factor) : Json();
+  if (rope.rotated != 1) out[key(local, "ropePartialFactor")] = rope.rotated;         // ours
+  if (rope.query_beta != 0) out[key(local, "ropeQueryScaleBeta")] = rope.query_beta;  // ours
+  if (rope.scaling == RopeScaling::kLongRope) {                                       // ours
+    out[key(local, "longropeShortFactors")] = rope.short_factors;
+    out[key(local, "longropeLongFactors")] = rope.long_factors;
+    out[key(local, "longropeOriginalMaxPos")] = rope.original_context;
+    out[key(local, "longropeAttentionFactor")] = rope.attention_factor;
+  }
   if (rope.scaling == RopeScaling::kYarn) {
     out[key(local, "yarnBetaFast")] = rope.beta_fast;
     out[key(local, "yarnBetaSlow")] = rope.beta_slow;
@@ -63,10 +74,26 @@ void write_rope(const RopeConfig& rope, bool local, Json& out) {
   }
 }
 
+std::vector<double> numbers_in(const Json& in, const std::string& name, const std::string& where) {
+  std::vector<double> out;
+  for (const Json& item : require_array(in, name, where)) {
+    if (!item.is_number() || out.size() == 4096) {
+      fail({.code = ErrorCode::kFormat,
+            .what = "a list of numbers is needed",
+            .where = where + ": " + name,
+            .got = brief(item)});
+    }
+    out.push_back(item.get<double>());
+  }
+  return out;
+}
+
 RopeConfig read_rope(const Json& in, bool local, double theta, const std::string& where) {
   RopeConfig rope;
   rope.theta = number_or(in, key(local, "ropeTheta"), theta, where);
   rope.scaling = scaling_from_name(string_or(in, key(local, "ropeScalingType"), "", where), where);
+  rope.rotated = number_or(in, key(local, "ropePartialFactor"), 1, where);
+  rope.query_beta = number_or(in, key(local, "ropeQueryScaleBeta"), 0, where);
   if (rope.scaling == RopeScaling::kNone) return rope;
   rope.factor = number_or(in, key(local, "ropeScalingFactor"), 1, where);
   if (rope.scaling == RopeScaling::kYarn) {
@@ -80,6 +107,12 @@ RopeConfig read_rope(const Json& in, bool local, double theta, const std::string
     rope.low_freq_factor = require_number(in, key(local, "llama3LowFreqFactor"), where);
     rope.high_freq_factor = require_number(in, key(local, "llama3HighFreqFactor"), where);
     rope.original_context = require_number(in, key(local, "llama3OriginalMaxPos"), where);
+  }
+  if (rope.scaling == RopeScaling::kLongRope) {
+    rope.short_factors = numbers_in(in, key(local, "longropeShortFactors"), where);
+    rope.long_factors = numbers_in(in, key(local, "longropeLongFactors"), where);
+    rope.original_context = require_number(in, key(local, "longropeOriginalMaxPos"), where);
+    rope.attention_factor = number_or(in, key(local, "longropeAttentionFactor"), 0, where);
   }
   return rope;
 }
@@ -175,7 +208,10 @@ float offset_of(const Json& normalization, const std::string& where) {
 
 void write_model_config(const ModelConfig& c, Json& manifest) {
   int window = 0;
+  bool listed = false;  // are layers' ropes not told by their windows?
+  Json dense = Json::array();
   for (const LayerConfig& layer : c.layers) {
+    if (layer.dense) dense.push_back(static_cast<int>(&layer - c.layers.data()));
     const bool local = layer.window > 0;
     if (local && window > 0 && layer.window != window) {
       fail({.code = ErrorCode::kUnsupported,
@@ -185,12 +221,13 @@ void write_model_config(const ModelConfig& c, Json& manifest) {
             .got = std::to_string(layer.window)});
     }
     if (local) window = layer.window;
-    const int rope = local && c.ropes.size() > 1 ? 1 : 0;
-    if (layer.rope != rope || c.ropes.size() > 2) {
-      fail({.code = ErrorCode::kUnsupported,
-            .what = "the artefact has room for one rotary embedding for global layers and one for local",
-            .where = c.id});
-    }
+    listed = listed || layer.rope != (local && c.ropes.size() > 1 ? 1 : 0);
+  }
+  if (c.ropes.size() > 2) {
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "the artefact has room for two rotary embeddings",
+          .where = c.id,
+          .got = std::to_string(c.ropes.size())});
   }
   manifest["architecture"] = {{"numLayers", c.layer_count()},
                               {"hiddenSize", c.hidden},
@@ -205,7 +242,12 @@ void write_model_config(const ModelConfig& c, Json& manifest) {
   manifest["moeConfig"] =
       c.experts == 0
           ? Json()
-          : Json{{"numExperts", c.experts}, {"numExpertsPerToken", c.experts_per_token}, {"expertFormat", "mxfp4"}};
+          : Json{{"numExperts", c.experts},
+                 {"numExpertsPerToken", c.experts_per_token},
+                 {"expertIntermediateSize", c.expert_ffn > 0 ? c.expert_ffn : c.ffn},  // ours, as are all from here on
+                 {"expertBias", c.expert_bias},
+                 {"normalizedWeights", c.route_normalized},
+                 {"denseLayers", dense}};
   Json rope;
   write_rope(c.ropes.front(), false, rope);
   if (c.ropes.size() > 1) write_rope(c.ropes[1], true, rope);
@@ -216,6 +258,7 @@ void write_model_config(const ModelConfig& c, Json& manifest) {
                             {"attnLogitSoftcapping", optional(c.attn_softcap)},
                             {"slidingWindow", window > 0 ? Json(window) : Json()},
                             {"queryKeyNorm", c.qk_norm},
+                            {"queryKeyNormWhole", c.qk_norm_whole},  // ours
                             {"attentionBias", c.qkv_bias},
                             {"outputBias", c.o_bias},          // ours
                             {"attentionSinks", c.attn_sinks},  // ours
@@ -225,7 +268,9 @@ void write_model_config(const ModelConfig& c, Json& manifest) {
                                                         : c.norm_offset == 1 ? Json(true)
                                                                              : number(c.norm_offset)},
                                 {"postAttentionNorm", c.post_attn_norm},
-                                {"preFeedforwardNorm", true},
+                                {"preFeedforwardNorm", c.pre_norms},
+                                {"preAttentionNorm", c.pre_norms},            // ours
+                                {"residualScale", number(c.residual_scale)},  // ours
                                 {"postFeedforwardNorm", c.post_ffn_norm}};
   inference["ffn"] = {{"activation", c.activation == Activation::kGeluTanh ? "gelu"
                                      : clamped                             ? "swiglu"
@@ -237,8 +282,13 @@ void write_model_config(const ModelConfig& c, Json& manifest) {
   inference["output"] = {{"tieWordEmbeddings", c.tied_output},
                          {"scaleEmbeddings", c.embed_scale == root},
                          {"embeddingScale", number(c.embed_scale)},  // ours
+                         {"logitScale", number(c.logit_scale)},      // ours
                          {"finalLogitSoftcapping", optional(c.logit_softcap)}};
   inference["layerPattern"] = write_pattern(c);
+  if (listed) {  // ours: 0 is the global rope, 1 the local one, whatever the layer's window
+    Json& ropes = inference["layerRopes"] = Json::array();
+    for (const LayerConfig& layer : c.layers) ropes.push_back(layer.rope);
+  }
   manifest["inference"] = std::move(inference);
   manifest["bos_token_id"] = c.bos_id >= 0 ? Json(c.bos_id) : Json();
   manifest["eos_token_id"] = c.eos_ids.size() == 1 ? Json(c.eos_ids[0]) : Json(c.eos_ids);
@@ -281,6 +331,7 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
   c.attn_scale = static_cast<float>(1 / std::sqrt(scalar));
   c.attn_softcap = static_cast<float>(number_or(attention, "attnLogitSoftcapping", 0, in_attention));
   c.qk_norm = bool_or(attention, "queryKeyNorm", false, in_attention);
+  c.qk_norm_whole = bool_or(attention, "queryKeyNormWhole", false, in_attention);
   c.qkv_bias = bool_or(attention, "attentionBias", false, in_attention);
   c.o_bias = bool_or(attention, "outputBias", c.qkv_bias, in_attention);
   c.attn_sinks = bool_or(attention, "attentionSinks", false, in_attention);
@@ -298,10 +349,12 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
   c.norm_eps = static_cast<float>(number_or(norms, "rmsNormEps", number_or(a, "rmsNormEps", 1e-6, at), in_norms));
   c.norm_offset = offset_of(norms, in_norms);
   c.post_ffn_norm = bool_or(norms, "postFeedforwardNorm", false, in_norms);
+  c.pre_norms = bool_or(norms, "preAttentionNorm", true, in_norms);
+  c.residual_scale = static_cast<float>(number_or(norms, "residualScale", 1, in_norms));
   // Artefacts of two-norm models say postAttentionNorm true and preFeedforwardNorm false for the one norm that
   // stands before the feed-forward: the sandwich norm exists only beside a pre-feed-forward norm.
-  c.post_attn_norm =
-      bool_or(norms, "postAttentionNorm", false, in_norms) && bool_or(norms, "preFeedforwardNorm", false, in_norms);
+  c.post_attn_norm = bool_or(norms, "postAttentionNorm", false, in_norms) &&
+                     (!c.pre_norms || bool_or(norms, "preFeedforwardNorm", false, in_norms));
 
   const Json& ffn = part("ffn");
   const std::string in_ffn = in + ".ffn";
@@ -324,6 +377,10 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
   if (const Json* moe = find(manifest, "moeConfig")) {
     c.experts = small_int(*moe, "numExperts", where + ": moeConfig");
     c.experts_per_token = small_int(*moe, "numExpertsPerToken", where + ": moeConfig");
+    const int expert_ffn = find(*moe, "expertIntermediateSize") ? small_int(*moe, "expertIntermediateSize", where) : 0;
+    c.expert_ffn = expert_ffn == c.ffn ? 0 : expert_ffn;
+    c.expert_bias = bool_or(*moe, "expertBias", true, where + ": moeConfig");
+    c.route_normalized = bool_or(*moe, "normalizedWeights", true, where + ": moeConfig");
   }
 
   const Json& rope = part("rope");
@@ -334,6 +391,25 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
   for (const bool global : read_pattern(find(inference, "layerPattern"), layers, window > 0, in + ".layerPattern")) {
     c.layers.push_back(global ? LayerConfig{0, 0} : LayerConfig{window, local_rope});
   }
+  const auto layer_at = [&](double index, const std::string& list) -> LayerConfig& {
+    if (index >= 0 && index < layers) return c.layers[static_cast<size_t>(index)];
+    fail({.code = ErrorCode::kFormat,
+          .what = "there is no such layer",
+          .where = list,
+          .expected = fmt::format("0 to {}", layers - 1),
+          .got = fmt::format("{}", index)});
+  };
+  if (find(inference, "layerRopes")) {
+    const std::vector<double> ropes = numbers_in(inference, "layerRopes", in);
+    for (size_t i = 0; i < ropes.size(); ++i) {
+      layer_at(static_cast<double>(i), in + ".layerRopes").rope = static_cast<int>(std::clamp(ropes[i], -1.0, 2.0));
+    }
+  }
+  if (const Json* moe = find(manifest, "moeConfig"); moe && find(*moe, "denseLayers")) {
+    for (const double layer : numbers_in(*moe, "denseLayers", where + ": moeConfig")) {
+      layer_at(layer, where + ": moeConfig.denseLayers").dense = true;
+    }
+  }
 
   const Json& output = part("output");
   const std::string in_output = in + ".output";
@@ -342,6 +418,7 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
   const bool scaled = bool_or(output, "scaleEmbeddings", false, in_output);
   c.embed_scale = static_cast<float>(number_or(output, "embeddingScale", scaled ? root : 1, in_output));
   c.logit_softcap = static_cast<float>(number_or(output, "finalLogitSoftcapping", 0, in_output));
+  c.logit_scale = static_cast<float>(number_or(output, "logitScale", 1, in_output));
 
   c.bos_id = static_cast<int32_t>(int_or(manifest, "bos_token_id", -1, where));
   if (const Json* eos = find(manifest, "eos_token_id")) {

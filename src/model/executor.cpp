@@ -27,9 +27,9 @@ void check_tokens(const ModelConfig& config, std::span<const int32_t> tokens, in
   }
 }
 
-std::vector<int32_t> Executor::decode(int32_t, int, const Sampling&, uint64_t, bool) { return {}; }
+std::vector<int32_t> Executor::decode(Sequence&, int32_t, int, const Sampling&, uint64_t, bool) { return {}; }
 
-DecodeProfile Executor::profile(int32_t) { return {}; }
+DecodeProfile Executor::profile(Sequence&, int32_t) { return {}; }
 
 void Executor::set_tap_at(Tap tap, TapSteps steps) {
   if (!tap || steps.empty()) return set_tap(std::move(tap));
@@ -43,9 +43,23 @@ std::string Executor::kernel_of(const Step&) const { return ""; }
 
 DeviceCounters Executor::counters() const { return {}; }
 
-void Executor::rewind(int to) {
-  if (to == position()) return;
-  fail({.code = ErrorCode::kInternal, .what = "this backend cannot take tokens back", .where = std::string(name())});
+void reserve_room(KvCache& cache, Sequence& sequence, int tokens, int back) {
+  if (cache.reserve(sequence, tokens, back)) return;
+  fail({.code = ErrorCode::kMemory,
+        .what = "the cache of keys and values is full",
+        .expected = fmt::format("{} free pages", cache.pages_for(sequence, tokens)),
+        .got = fmt::format("{} of {}", cache.free_pages(), cache.pages()),
+        .todo = "Use a larger --cache-memory or fewer sequences"});
+}
+
+std::span<const float> Context::forward(std::span<const int32_t> tokens, Logits want) {
+  const BatchItem item{&sequence_, tokens, executor_.phase_of_prompt(tokens.size()), want};
+  return executor_.run(std::span(&item, 1));
+}
+
+void Context::reset() {
+  release();  // its pages may be all there are
+  sequence_ = executor_.cache().start();
 }
 
 }  // namespace doppler

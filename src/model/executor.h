@@ -1,4 +1,5 @@
-// What a backend offers: it runs a Plan over tokens and keeps the context (the KV cache) between calls.
+// What a backend offers: it runs a Plan over a batch of tokens of many sequences, in one pass over the weights. It
+// keeps nothing between calls but the bytes of the pages that the sequences hold.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "model/kv_cache.h"
 #include "model/plan.h"
 #include "model/sampling.h"
 #include "model/weights.h"
@@ -29,6 +31,15 @@ struct DecodeProfile {
 
 enum class Logits : uint8_t { kNone, kLast, kAll };
 
+// Tokens that a batch appends to one sequence. What is computed for
+// this one depends on its own tokens, phase and wish alone.
+struct BatchItem {
+  Sequence* sequence = nullptr;
+  std::span<const int32_t> tokens;
+  Phase phase = Phase::kDecode;
+  Logits want = Logits::kNone;
+};
+
 // Sees a step's output, in the order of the plan. data is [tokens, width]; its first row is position `position`.
 using Tap = std::function<void(const Step& step, std::span<const float> data, int tokens, int position)>;
 // Which steps a tap looks at, by name; empty: all of them.
@@ -43,7 +54,7 @@ struct DeviceCounters {
 };
 
 struct ExecutorOptions {
-  int context = 0;       // tokens to make room for
+  int context = 0;       // tokens of a sequence at most
   int threads = 0;       // 0: one per core this process may run on
   int block = 0;         // tokens of one prefill block; 0: the backend's choice
   int device = -1;       // which GPU, as `doppler devices` counts them; -1: the first
@@ -51,10 +62,16 @@ struct ExecutorOptions {
   // Bytes a model may take of the GPU's memory; 0: no bound. Experts that do not fit are fetched when they are chosen,
   // so the weights must then live as long as the executor.
   uint64_t gpu_memory = 0;
+  // Bytes of keys and values that all sequences share; 0: as much as `sequences` of `context` tokens need.
+  uint64_t cache_memory = 0;
+  int sequences = 1;
 };
 
 // Fails unless every token is in the vocabulary and all of them fit behind `position` in the context.
 void check_tokens(const ModelConfig& config, std::span<const int32_t> tokens, int position, int context);
+
+// KvCache::reserve, or fails.
+void reserve_room(KvCache& cache, Sequence& sequence, int tokens, int back = 0);
 
 class Executor {
  public:
@@ -62,27 +79,33 @@ class Executor {
 
   virtual std::string_view name() const = 0;  // "cpu", "ref", "webgpu"
 
-  // Runs the tokens at positions position() …, in blocks where the backend likes. Returns the logits asked for,
-  // [1 or tokens, vocab], valid until the next call; empty for Logits::kNone.
-  virtual std::span<const float> forward(std::span<const int32_t> tokens, Logits want) = 0;
+  // Where sequences come from.
+  virtual KvCache& cache() = 0;
 
-  virtual int position() const = 0;  // tokens in the context so far
-  virtual void reset() = 0;          // forget the context
+  // Appends the items' tokens to their sequences, in as many passes as the backend likes; a sequence has one item at
+  // most. Tokens of Phase::kDecode can be taken back by KvCache::truncate until the next run. Returns the logits asked
+  // for, item by item, [rows, vocab], valid until the next call. Fails where the cache has no room (see
+  // KvCache::reserve), with what ran in earlier passes appended.
+  virtual std::span<const float> run(std::span<const BatchItem> batch) = 0;
 
-  // Runs `token`, chooses the next, runs that, … on the device, and returns the tokens chosen: at most `count`, fewer
-  // where the context ends. The n-th choice is draw number draw + n. Empty where this backend cannot choose by itself;
-  // then the caller samples from forward(). `more`: the caller means to go on from the last of them, so that a device
-  // may begin with that while the caller looks at these.
-  virtual std::vector<int32_t> decode(int32_t token, int count, const Sampling& sampling, uint64_t draw,
-                                      bool more = false);
+  // A prompt of fewer tokens than this is computed as decode does: there is nothing to gain by the numbers of prefill.
+  virtual int min_prefill_tokens() const { return 1; }
+  Phase phase_of_prompt(size_t tokens) const {
+    return tokens < static_cast<size_t>(min_prefill_tokens()) ? Phase::kDecode : Phase::kPrefill;
+  }
 
-  // Runs `token` a few times over, and the context goes on by one. Empty where the backend has no such clock.
-  virtual DecodeProfile profile(int32_t token);
+  // Runs `token` behind the sequence, chooses the next, runs that, … on the device, and returns the tokens chosen: at
+  // most `count`, fewer where the context ends. The n-th choice is draw number draw + n. Empty where this backend
+  // cannot choose by itself; then the caller samples from run(). `more`: the caller means to go on from the last of
+  // them, so that a device may begin with that while the caller looks at these.
+  virtual std::vector<int32_t> decode(Sequence& sequence, int32_t token, int count, const Sampling& sampling,
+                                      uint64_t draw, bool more = false);
 
-  // Forgets the tokens from `position` on; only as many as the last decode() ran.
-  virtual void rewind(int position);
+  // Runs `token` a few times over, and the sequence goes on by one. Empty where the backend has no such clock.
+  virtual DecodeProfile profile(Sequence& sequence, int32_t token);
 
-  // Taps every step (null: none). What a fused kernel never stores is computed for the tap from what the kernel read.
+  // Taps every step (null: none), of batches with one item. What a fused kernel never stores is computed for the tap
+  // from what the kernel read.
   virtual void set_tap(Tap tap) = 0;
 
   // Taps some steps; where a backend can, the others keep their fusions and batches.
@@ -93,7 +116,31 @@ class Executor {
 
   virtual DeviceCounters counters() const;
 
-  virtual size_t context_bytes() const = 0;  // the KV cache
+  virtual size_t context_bytes() const = 0;  // of all pages
+};
+
+// One sequence of an executor that has no other: a prompt and what follows it, position by position.
+class Context {
+ public:
+  explicit Context(Executor& executor) : executor_(executor), sequence_(executor.cache().start()) {}
+
+  std::span<const float> forward(std::span<const int32_t> tokens, Logits want);
+  std::vector<int32_t> decode(int32_t token, int count, const Sampling& sampling, uint64_t draw, bool more = false) {
+    return executor_.decode(sequence_, token, count, sampling, draw, more);
+  }
+  DecodeProfile profile(int32_t token) { return executor_.profile(sequence_, token); }
+
+  int position() const { return sequence_.length(); }
+  void rewind(int position) { executor_.cache().truncate(sequence_, position); }
+  void reset();
+  void release() { sequence_ = Sequence(); }  // its pages; nothing can be run after that
+
+  Executor& executor() { return executor_; }
+  Sequence& sequence() { return sequence_; }
+
+ private:
+  Executor& executor_;
+  Sequence sequence_;
 };
 
 }  // namespace doppler

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -36,6 +37,7 @@ void check(const ModelConfig& c, const std::string& where) {
   size("the number of layers", c.layer_count(), 4096);
   size("the hidden size", c.hidden, 1 << 20);
   size("the feed-forward size", c.ffn, 1 << 22);
+  size("the feed-forward size of an expert", c.expert_ffn > 0 ? c.expert_ffn : c.ffn, 1 << 22);
   size("the vocabulary", c.vocab, 1 << 24);
   size("the number of heads", c.heads, 4096);
   size("the number of key/value heads", c.kv_heads, 4096);
@@ -64,6 +66,8 @@ void check(const ModelConfig& c, const std::string& where) {
   finite("the attention's scale", c.attn_scale, positive);
   finite("the attention's soft-cap", c.attn_softcap, 0);
   finite("the logits' soft-cap", c.logit_softcap, 0);
+  finite("the logits' scale", c.logit_scale, positive);
+  finite("the residual scale", c.residual_scale, any);
   finite("the activation's limit", c.swiglu_limit, 0);
   finite("the activation's slope", c.swiglu_alpha, any);
   for (const RopeConfig& rope : c.ropes) {
@@ -71,7 +75,21 @@ void check(const ModelConfig& c, const std::string& where) {
       refuse("a rotary embedding is out of range", "theta > 1 and factor > 0",
              fmt::format("theta {}, factor {}", rope.theta, rope.factor));
     }
-    const bool needs_original = rope.scaling == RopeScaling::kLlama3 || rope.scaling == RopeScaling::kYarn;
+    if (!(rope.rotated >= 0 && rope.rotated <= 1) || rotary_dims(rope, c.head_dim) % 2) {
+      refuse("a rotary embedding turns an impossible part of a head", "an even number of dims",
+             fmt::format("{} of {}", rope.rotated, c.head_dim));
+    }
+    if (rope.scaling == RopeScaling::kLongRope) {
+      const auto pairs = static_cast<size_t>(rotary_dims(rope, c.head_dim) / 2);
+      for (const std::vector<double>* factors : {&rope.short_factors, &rope.long_factors}) {
+        const bool positive_all = std::all_of(factors->begin(), factors->end(), [](double f) { return f > 0; });
+        if (factors->size() == pairs && positive_all) continue;
+        refuse("longrope needs a positive factor for each pair of dims that turns", std::to_string(pairs),
+               std::to_string(factors->size()));
+      }
+    }
+    const bool needs_original =
+        (rope.scaling != RopeScaling::kNone && rope.scaling != RopeScaling::kLinear) || rope.query_beta != 0;
     if (needs_original && !(rope.original_context > 0)) {
       refuse("this rope scaling needs the original context length", "a positive number",
              fmt::format("{}", rope.original_context));

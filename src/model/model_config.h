@@ -18,32 +18,43 @@ enum class Activation : uint8_t {
 };
 std::string_view name_of(Activation activation);
 
-enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn };
+enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn, kLongRope };
 
-// Half-split rotary embedding: dims i and i + head_dim/2 turn by pos · inv_freq[i].
+// Half-split rotary embedding of a head's first r = rotated · head_dim dims: i and i + r/2 turn by pos · inv_freq[i].
 struct RopeConfig {
   double theta = 10000;
+  double rotated = 1;  // share of the head's dims that turn; 0 turns nothing
   RopeScaling scaling = RopeScaling::kNone;
   double factor = 1;                                 // linear, llama3, yarn
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
   double beta_fast = 32, beta_slow = 1;              // yarn
   bool truncate = true;                              // yarn: round the correction range to whole dims
-  double attention_factor = 0;                       // yarn: 0 means 0.1·ln(factor) + 1
-  double original_context = 0;                       // llama3, yarn
+  // What cos and sin are multiplied by. 0: yarn 0.1·ln(factor) + 1, longrope √(1 + ln(factor) / ln(original_context)).
+  double attention_factor = 0;
+  double original_context = 0;  // llama3, yarn, longrope
+  // longrope: what each frequency is divided by, r/2 of them. The long ones where a context is longer than the
+  // original.
+  std::vector<double> short_factors = {}, long_factors = {};
+  // Queries, once turned, are multiplied by 1 + query_beta · ln(1 + ⌊position / original_context⌋).
+  double query_beta = 0;
 
   bool operator==(const RopeConfig&) const = default;
 };
 
 // The same for every backend: angles are pos · inv_freq[i], and cos and sin are multiplied by `magnitude`.
 struct RopeTable {
-  std::vector<float> inv_freq;  // [head_dim / 2]
+  std::vector<float> inv_freq;  // [rotary_dims() / 2]
   float magnitude = 1;
 };
-RopeTable make_rope_table(const RopeConfig& rope, int head_dim);
+// `context`: the tokens that a sequence may have. All keys of a sequence must be turned by the same frequencies, so it
+// is not its length that decides between the factors of longrope.
+RopeTable make_rope_table(const RopeConfig& rope, int head_dim, int context = 0);
+int rotary_dims(const RopeConfig& rope, int head_dim);
 
 struct LayerConfig {
-  int window = 0;  // keys pos-window+1 … pos are seen; 0 sees all
-  int rope = 0;    // index into ModelConfig::ropes
+  int window = 0;      // keys pos-window+1 … pos are seen; 0 sees all
+  int rope = 0;        // index into ModelConfig::ropes
+  bool dense = false;  // has no experts, though the model has
 
   bool operator==(const LayerConfig&) const = default;
 };
@@ -57,11 +68,15 @@ struct ModelConfig {
   float norm_eps = 1e-6f;
   float norm_offset = 0;  // every norm multiplies by (offset + w)
   float embed_scale = 1;
-  float attn_scale = 1;     // scores are q·k · attn_scale
-  float attn_softcap = 0;   // cap · tanh(score / cap) before the mask; 0 is none
-  float logit_softcap = 0;  // likewise for the output logits
+  float attn_scale = 1;      // scores are q·k · attn_scale
+  float attn_softcap = 0;    // cap · tanh(score / cap) before the mask; 0 is none
+  float logit_softcap = 0;   // likewise for the output logits
+  float logit_scale = 1;     // of the output logits, before their soft-cap
+  float residual_scale = 1;  // of a branch, where it is added to the residual stream
 
-  bool qk_norm = false;         // per head, over head_dim, before rope
+  bool qk_norm = false;         // before rope; per head, over head_dim …
+  bool qk_norm_whole = false;   // … or over all heads together
+  bool pre_norms = true;        // norms before attention and before the feed-forward
   bool post_attn_norm = false;  // sandwich norms: on the branch, before its residual add
   bool post_ffn_norm = false;
   bool qkv_bias = false, o_bias = false;
@@ -71,6 +86,9 @@ struct ModelConfig {
   Activation activation = Activation::kSilu;
   float swiglu_limit = 0, swiglu_alpha = 0;  // kClampedSwiglu only
   int experts = 0, experts_per_token = 0;    // 0: dense
+  int expert_ffn = 0;                        // of one expert; 0: ffn
+  bool expert_bias = false;                  // router and experts have biases
+  bool route_normalized = true;  // the chosen experts' weights add up to one; else they are softmax over all experts
 
   std::vector<RopeConfig> ropes;
   std::vector<LayerConfig> layers;

@@ -15,18 +15,17 @@ class Builder {
     int x = step("embed", Embed{c_.embed_scale}, {}, c_.hidden, {{"embed", {c_.vocab, c_.hidden}}});
     for (layer_ = 0; layer_ < c_.layer_count(); ++layer_) {
       x = attention_block(x);
-      x = c_.experts > 0 ? expert_block(x) : dense_block(x);
+      const bool dense = c_.experts == 0 || c_.layers[static_cast<size_t>(layer_)].dense;
+      x = dense ? dense_block(x) : expert_block(x);
     }
     layer_ = -1;
     logits_only_ = true;
     x = norm("final_norm", x, c_.hidden);
     const WeightUse output{c_.tied_output ? "embed" : "lm_head", {c_.vocab, c_.hidden}};
-    if (c_.logit_softcap > 0) {
-      x = step("raw_logits", MatMul{}, {x}, c_.vocab, {output});
-      step("logits", SoftCap{c_.logit_softcap}, {x}, c_.vocab, {});
-    } else {
-      step("logits", MatMul{}, {x}, c_.vocab, {output});
-    }
+    const bool scaled = c_.logit_scale != 1, capped = c_.logit_softcap > 0;
+    x = step(scaled || capped ? "raw_logits" : "logits", MatMul{}, {x}, c_.vocab, {output});
+    if (scaled) x = step(capped ? "scaled_logits" : "logits", Scale{c_.logit_scale}, {x}, c_.vocab, {});
+    if (capped) step("logits", SoftCap{c_.logit_softcap}, {x}, c_.vocab, {});
     return std::move(plan_);
   }
 
@@ -52,20 +51,26 @@ class Builder {
     return step(name, MatMul{bias_slot != nullptr}, {x}, width, std::move(weights));
   }
 
-  int add(const char* name, int a, int b) { return step(name, Add{}, {a, b}, c_.hidden, {}); }
+  int add(const char* name, int a, int b) { return step(name, Add{c_.residual_scale}, {a, b}, c_.hidden, {}); }
 
   int attention_block(int x) {
     const LayerConfig& layer = c_.layers[static_cast<size_t>(layer_)];
-    const int h = norm("attn_norm", x, c_.hidden);
+    const RopeConfig& rope = c_.ropes[static_cast<size_t>(layer.rope)];
+    const int h = c_.pre_norms ? norm("attn_norm", x, c_.hidden) : x;
     int q = matmul("q_proj", "q_proj", h, c_.q_width(), c_.qkv_bias ? "q_bias" : nullptr);
     int k = matmul("k_proj", "k_proj", h, c_.kv_width(), c_.qkv_bias ? "k_bias" : nullptr);
     const int v = matmul("v_proj", "v_proj", h, c_.kv_width(), c_.qkv_bias ? "v_bias" : nullptr);
     if (c_.qk_norm) {
-      q = norm("q_norm", q, c_.head_dim);
-      k = norm("k_norm", k, c_.head_dim);
+      q = norm("q_norm", q, c_.qk_norm_whole ? c_.q_width() : c_.head_dim);
+      k = norm("k_norm", k, c_.qk_norm_whole ? c_.kv_width() : c_.head_dim);
     }
-    q = step("q_rope", Rope{c_.head_dim, layer.rope}, {q}, c_.q_width(), {});
-    k = step("k_rope", Rope{c_.head_dim, layer.rope}, {k}, c_.kv_width(), {});
+    if (rope.query_beta != 0) {  // turning and scaling can change places
+      const Scale scale{1, static_cast<float>(rope.query_beta), static_cast<int>(rope.original_context)};
+      q = step("q_scale", scale, {q}, c_.q_width(), {});
+    }
+    const Rope turn{c_.head_dim, layer.rope, rotary_dims(rope, c_.head_dim)};
+    q = step("q_rope", turn, {q}, c_.q_width(), {});
+    k = step("k_rope", turn, {k}, c_.kv_width(), {});
     std::vector<WeightUse> sinks;
     if (c_.attn_sinks) sinks.push_back({place("sinks"), {c_.heads}});
     const Attention attention{layer_,       c_.heads,      c_.kv_heads,     c_.head_dim,
@@ -77,7 +82,7 @@ class Builder {
   }
 
   int dense_block(int x) {
-    const int h = norm("pre_ffn_norm", x, c_.hidden);
+    const int h = c_.pre_norms ? norm("pre_ffn_norm", x, c_.hidden) : x;
     const int gate = matmul("gate_proj", "gate_proj", h, c_.ffn, nullptr);
     const int up = matmul("up_proj", "up_proj", h, c_.ffn, nullptr);
     const Glu glu{c_.activation, false, c_.swiglu_limit, c_.swiglu_alpha};
@@ -88,18 +93,20 @@ class Builder {
   }
 
   int expert_block(int x) {
-    const int k = c_.experts_per_token, e = c_.experts;
-    const int h = norm("pre_ffn_norm", x, c_.hidden);
-    const int scores = matmul("router", "router", h, e, "router_bias");
-    const int route = step("route", Route{k}, {scores}, 2 * k, {});
-    const int gate_up = step(
-        "experts_gate_up", ExpertMatMul{k, false, true}, {h, route}, k * 2 * c_.ffn,
-        {{place("experts_gate_up"), {e, 2 * c_.ffn, c_.hidden}}, {place("experts_gate_up_bias"), {e, 2 * c_.ffn}}});
+    const int k = c_.experts_per_token, e = c_.experts, ffn = c_.expert_ffn > 0 ? c_.expert_ffn : c_.ffn;
+    const bool bias = c_.expert_bias;
+    const int h = c_.pre_norms ? norm("pre_ffn_norm", x, c_.hidden) : x;
+    const int scores = matmul("router", "router", h, e, bias ? "router_bias" : nullptr);
+    const int route = step("route", Route{k, !c_.route_normalized}, {scores}, 2 * k, {});
+    std::vector<WeightUse> up{{place("experts_gate_up"), {e, 2 * ffn, c_.hidden}}};
+    if (bias) up.push_back({place("experts_gate_up_bias"), {e, 2 * ffn}});
+    const int gate_up = step("experts_gate_up", ExpertMatMul{k, false, bias}, {h, route}, k * 2 * ffn, std::move(up));
     const Glu glu{c_.activation, true, c_.swiglu_limit, c_.swiglu_alpha};
-    const int activated = step("glu", glu, {gate_up}, k * c_.ffn, {});
+    const int activated = step("glu", glu, {gate_up}, k * ffn, {});
+    std::vector<WeightUse> out_of{{place("experts_down"), {e, c_.hidden, ffn}}};
+    if (bias) out_of.push_back({place("experts_down_bias"), {e, c_.hidden}});
     const int down =
-        step("experts_down", ExpertMatMul{k, true, true}, {activated, route}, k * c_.hidden,
-             {{place("experts_down"), {e, c_.hidden, c_.ffn}}, {place("experts_down_bias"), {e, c_.hidden}}});
+        step("experts_down", ExpertMatMul{k, true, bias}, {activated, route}, k * c_.hidden, std::move(out_of));
     int out = step("ffn_out", Combine{k}, {down, route}, c_.hidden, {});
     if (c_.post_ffn_norm) out = norm("post_ffn_norm", out, c_.hidden);
     return add("out", x, out);
@@ -117,7 +124,10 @@ struct Describe {
     return fmt::format("group {} eps {:g} offset {:g}", op.group, op.eps, op.offset);
   }
   std::string operator()(const MatMul& op) const { return op.bias ? "with bias" : ""; }
-  std::string operator()(const Rope& op) const { return fmt::format("head_dim {} rope {}", op.head_dim, op.rope); }
+  std::string operator()(const Rope& op) const {
+    const std::string dims = op.dims == op.head_dim ? "" : fmt::format(" dims {}", op.dims);
+    return fmt::format("head_dim {}{} rope {}", op.head_dim, dims, op.rope);
+  }
   std::string operator()(const Attention& op) const {
     std::string text = fmt::format("heads {}/{} dim {} scale {:g}", op.heads, op.kv_heads, op.head_dim, op.scale);
     text += op.window ? fmt::format(" window {}", op.window) : std::string(" global");
@@ -131,20 +141,26 @@ struct Describe {
     if (op.limit > 0) text += fmt::format(" limit {:g} alpha {:g}", op.limit, op.alpha);
     return text;
   }
-  std::string operator()(const Add&) const { return ""; }
-  std::string operator()(const Route& op) const { return fmt::format("top {}", op.k); }
+  std::string operator()(const Add& op) const { return op.scale == 1 ? "" : fmt::format("scale {:g}", op.scale); }
+  std::string operator()(const Route& op) const {
+    return fmt::format("top {}{}", op.k, op.over_all ? ", softmax over all" : "");
+  }
   std::string operator()(const ExpertMatMul& op) const {
     return fmt::format("{} experts{}", op.k, op.bias ? ", with bias" : "");
   }
   std::string operator()(const Combine& op) const { return fmt::format("{} experts", op.k); }
   std::string operator()(const SoftCap& op) const { return fmt::format("cap {:g}", op.cap); }
+  std::string operator()(const Scale& op) const {
+    const std::string later = fmt::format(", {:g} more with the logarithm of position / {}", op.beta, op.length);
+    return fmt::format("factor {:g}{}", op.factor, op.beta != 0 ? later : "");
+  }
 };
 
 }  // namespace
 
 std::string_view op_name(const Operation& op) {
   static constexpr std::string_view kNames[] = {"embed", "norm",  "matmul",        "rope",    "attention", "glu",
-                                                "add",   "route", "expert_matmul", "combine", "softcap"};
+                                                "add",   "route", "expert_matmul", "combine", "softcap",   "scale"};
   static_assert(std::size(kNames) == std::variant_size_v<Operation>);
   return kNames[op.index()];
 }

@@ -36,8 +36,9 @@ struct Norm {  // out = x / sqrt(mean(x²) + eps) · (offset + w0), over groups 
 struct MatMul {  // out = x · w0ᵀ (+ w1)
   bool bias = false;
 };
-struct Rope {                  // turns each head of head_dim columns by its token's position
+struct Rope {                  // turns the first `dims` of each head of head_dim columns by its token's position
   int head_dim = 0, rope = 0;  // rope: index into ModelConfig::ropes
+  int dims = 0;                // rotary_dims(): dims i and i + dims/2 are a pair, the others stay as they are
 };
 // in: q [heads·head_dim], k and v [kv_heads·head_dim]. Appends k and v to the layer's cache, then
 // out[h] = Σ softmax(scale · q[h]·k[j]) · v[j] over the keys the window lets position p see: p-window+1 … p.
@@ -51,9 +52,14 @@ struct Glu {  // in: gate, up (same width). Or one input of twice the width with
   bool interleaved = false;
   float limit = 0, alpha = 0;
 };
-struct Add {};  // out = in0 + in1
-struct Route {  // in: router logits [experts]. out [2·k]: the k chosen experts' numbers, then their softmax weights
+struct Add {  // out = in0 + scale · in1
+  float scale = 1;
+};
+// in: router logits [experts]. out [2·k]: the k chosen experts' numbers, then their weights: softmax over those k, or
+// over all experts (then they add up to less than one).
+struct Route {
   int k = 0;
+  bool over_all = false;
 };
 // in: x, route. Runs the chosen experts only: out [k·rows], expert by expert, in the route's order.
 // w0 [experts, rows, cols], w1 its bias [experts, rows]. x is [cols] for all, or [k·cols] when `per_expert`.
@@ -67,8 +73,14 @@ struct Combine {  // in: expert outputs [k·width], route. out = Σ weight_i · 
 struct SoftCap {  // out = cap · tanh(in / cap)
   float cap = 0;
 };
+struct Scale {  // out = in · factor · (1 + beta · ln(1 + ⌊position / length⌋))
+  float factor = 1;
+  float beta = 0;  // 0: positions make no difference
+  int length = 1;
+};
 
-using Operation = std::variant<Embed, Norm, MatMul, Rope, Attention, Glu, Add, Route, ExpertMatMul, Combine, SoftCap>;
+using Operation =
+    std::variant<Embed, Norm, MatMul, Rope, Attention, Glu, Add, Route, ExpertMatMul, Combine, SoftCap, Scale>;
 std::string_view op_name(const Operation& op);
 
 struct Step {

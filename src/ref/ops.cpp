@@ -53,8 +53,9 @@ void matmul(In x, const Tensor& w, In bias, Out out) {
 }
 
 void rope(In x, int width, int head_dim, const RopeTable& table, int first, Out out) {
-  const int half = head_dim / 2;
+  const int half = static_cast<int>(table.inv_freq.size());
   const int n = static_cast<int>(x.size()) / width;
+  std::copy(x.begin(), x.end(), out.begin());
   for (int t = 0; t < n; ++t) {
     for (int head = 0; head < width; head += head_dim) {
       const size_t start = static_cast<size_t>(t) * static_cast<size_t>(width) + static_cast<size_t>(head);
@@ -131,8 +132,18 @@ void glu_interleaved(const Glu& op, In gate_up, Out out) {
   for (size_t i = 0; i < out.size(); ++i) out[i] = glu(op, gate_up[2 * i], gate_up[2 * i + 1]);
 }
 
-void add(In a, In b, Out out) {
-  for (size_t i = 0; i < out.size(); ++i) out[i] = a[i] + b[i];
+void add(In a, In b, float scale, Out out) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] = static_cast<float>(a[i] + static_cast<double>(scale) * b[i]);
+  }
+}
+
+void scale(const Scale& op, In x, int width, int first, Out out) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    const int position = first + static_cast<int>(i / static_cast<size_t>(width));
+    const double turns = std::floor(static_cast<double>(position) / op.length);
+    out[i] = static_cast<float>(x[i] * op.factor * (1 + op.beta * std::log1p(turns)));
+  }
 }
 
 void softcap(In x, float cap, Out out) {
@@ -148,17 +159,20 @@ void softmax(In x, Out out) {
   for (size_t i = 0; i < x.size(); ++i) out[i] = static_cast<float>(std::exp(x[i] - highest) / total);
 }
 
-void route(In scores, int k, Out out) {
+void route(const Route& op, In scores, Out out) {
   std::vector<int> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
                    [&](int a, int b) { return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)]; });
-  const size_t chosen = static_cast<size_t>(k);
+  const size_t chosen = static_cast<size_t>(op.k);
   for (size_t i = 0; i < chosen; ++i) {
     out[i] = static_cast<float>(order[i]);
     out[chosen + i] = scores[static_cast<size_t>(order[i])];
   }
-  softmax(out.subspan(chosen, chosen), out.subspan(chosen, chosen));
+  if (!op.over_all) return softmax(out.subspan(chosen, chosen), out.subspan(chosen, chosen));
+  std::vector<float> all(scores.size());
+  softmax(scores, all);
+  for (size_t i = 0; i < chosen; ++i) out[chosen + i] = all[static_cast<size_t>(order[i])];
 }
 
 void expert_matmul(const ExpertMatMul& op, In x, const Tensor& w, In bias, In route, Out out) {

@@ -27,7 +27,8 @@ void norm(In x, In w, float eps, float offset, Out out);
 // out [n, rows] = x [n, cols] · wᵀ (+ bias [rows])
 void matmul(In x, const Tensor& w, In bias, Out out);
 
-// Turns heads of head_dim columns; row t is position first + t. width = heads · head_dim.
+// Turns heads of head_dim columns, the first dims of each as the table says; row t is position first + t.
+// width = heads · head_dim.
 void rope(In x, int width, int head_dim, const RopeTable& table, int first, Out out);
 
 // q [n, heads·dim]; keys and values [first + n, kv_heads·dim] for positions 0 … first+n-1; row t is position first+t.
@@ -39,13 +40,15 @@ float glu(const Glu& op, float gate, float up);
 void glu(const Glu& op, In gate, In up, Out out);
 void glu_interleaved(const Glu& op, In gate_up, Out out);
 
-void add(In a, In b, Out out);
+void add(In a, In b, float scale, Out out);  // a + scale · b
+// Rows of `width`, row t of position first + t.
+void scale(const Scale& op, In x, int width, int first, Out out);
 void softcap(In x, float cap, Out out);
 void softmax(In x, Out out);
 
-// scores [experts] of one token → out [2k]: the k highest experts' numbers (ties: the lower number first), then the
-// softmax of their scores.
-void route(In scores, int k, Out out);
+// scores [experts] of one token → out [2k]: the k highest experts' numbers (ties: the lower number first), then
+// their weights.
+void route(const Route& op, In scores, Out out);
 
 // One token: x [cols] or [k·cols], route as above → out [k·rows].
 void expert_matmul(const ExpertMatMul& op, In x, const Tensor& w, In bias, In route, Out out);

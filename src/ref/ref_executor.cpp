@@ -1,5 +1,7 @@
 #include "ref/ref_executor.h"
 
+#include <algorithm>
+
 #include "ref/ops.h"
 
 namespace doppler {
@@ -8,46 +10,65 @@ namespace {
 class RefExecutor : public Executor {
  public:
   RefExecutor(const ModelConfig& config, const Plan& plan, const Weights& weights, const ExecutorOptions& options)
-      : config_(config), plan_(plan), weights_(weights), context_(options.context), caches_(config.layers.size()) {
-    for (const RopeConfig& rope : config_.ropes) ropes_.push_back(make_rope_table(rope, config_.head_dim));
+      : config_(config),
+        plan_(plan),
+        weights_(weights),
+        context_(options.context),
+        cache_(make_kv_layout(plan, kPageTokens, context_), {.pages = pages_of(options), .phases_agree = true}),
+        pages_(cache_.pages()) {
+    for (const RopeConfig& rope : config_.ropes) {
+      ropes_.push_back(make_rope_table(rope, config_.head_dim, context_));
+    }
   }
 
   std::string_view name() const override { return "ref"; }
-  int position() const override { return position_; }
   void set_tap(Tap tap) override { tap_ = std::move(tap); }
+  KvCache& cache() override { return cache_; }
+  size_t context_bytes() const override { return cache_.pages() * page_bytes(); }
 
-  void reset() override {
-    position_ = 0;
-    for (Cache& cache : caches_) cache = {};
-  }
-
-  size_t context_bytes() const override {
-    return caches_.size() * 2 * static_cast<size_t>(context_) * static_cast<size_t>(config_.kv_width()) * sizeof(float);
-  }
-
-  std::span<const float> forward(std::span<const int32_t> tokens, Logits want) override {
-    check_tokens(config_, tokens, position_, context_);
-    tokens_ = tokens;
-    values_.assign(plan_.values.size(), {});
-    for (const Step& step : plan_.steps) {
-      if (step.logits_only && want == Logits::kNone) break;
-      if (step.logits_only && want == Logits::kLast) keep_last_row(step);
-      std::vector<float>& out = values_[static_cast<size_t>(step.output)];
-      const size_t rows = step.logits_only && want == Logits::kLast ? 1 : tokens.size();
-      out.resize(rows * static_cast<size_t>(plan_.values[static_cast<size_t>(step.output)].width));
-      step_ = &step;
-      std::visit([&](const auto& op) { run(op, out); }, step.op);
-      const int first = position_ + static_cast<int>(tokens.size() - rows);
-      if (tap_) tap_(step, out, static_cast<int>(rows), first);
+  // One sequence after another.
+  std::span<const float> run(std::span<const BatchItem> batch) override {
+    for (const BatchItem& item : batch) check_tokens(config_, item.tokens, item.sequence->length(), context_);
+    logits_.clear();
+    for (const BatchItem& item : batch) {
+      reserve_room(cache_, *item.sequence, static_cast<int>(item.tokens.size()));
+      for (const KvCache::Copy copy : cache_.take_copies()) pages_[copy.to] = pages_[copy.from];
+      run(item, &item == batch.data());
+      cache_.append(*item.sequence, item.tokens, item.phase);
     }
-    position_ += static_cast<int>(tokens.size());
-    return want == Logits::kNone ? std::span<const float>() : values_[static_cast<size_t>(plan_.steps.back().output)];
+    return logits_;
   }
 
  private:
-  struct Cache {
-    std::vector<float> keys, values;  // [position, kv_width], every position kept
-  };
+  static constexpr int kPageTokens = 4;  // small, so that the smallest texts cross pages
+
+  size_t page_bytes() const { return 2 * kPageTokens * static_cast<size_t>(config_.kv_width()) * sizeof(float); }
+  size_t pages_of(const ExecutorOptions& options) const {
+    if (options.cache_memory > 0) return options.cache_memory / page_bytes();
+    return make_kv_layout(plan_, kPageTokens, context_).pages(context_, context_) *
+           static_cast<size_t>(options.sequences);
+  }
+
+  void run(const BatchItem& item, bool tapped) {
+    sequence_ = item.sequence;
+    position_ = item.sequence->length();
+    tokens_ = item.tokens;
+    values_.assign(plan_.values.size(), {});
+    for (const Step& step : plan_.steps) {
+      if (step.logits_only && item.want == Logits::kNone) break;
+      if (step.logits_only && item.want == Logits::kLast) keep_last_row(step);
+      std::vector<float>& out = values_[static_cast<size_t>(step.output)];
+      const size_t rows = step.logits_only && item.want == Logits::kLast ? 1 : tokens_.size();
+      out.resize(rows * static_cast<size_t>(plan_.values[static_cast<size_t>(step.output)].width));
+      step_ = &step;
+      std::visit([&](const auto& op) { run(op, out); }, step.op);
+      const int first = position_ + static_cast<int>(tokens_.size() - rows);
+      if (tap_ && tapped) tap_(step, out, static_cast<int>(rows), first);
+    }
+    if (item.want == Logits::kNone) return;
+    const std::vector<float>& logits = values_[static_cast<size_t>(plan_.steps.back().output)];
+    logits_.insert(logits_.end(), logits.begin(), logits.end());
+  }
 
   ref::In in(size_t i) const { return values_[static_cast<size_t>(step_->inputs[i])]; }
   int in_width(size_t i) const { return plan_.values[static_cast<size_t>(step_->inputs[i])].width; }
@@ -71,11 +92,26 @@ class RefExecutor : public Executor {
   void run(const Rope& op, ref::Out out) {
     ref::rope(in(0), in_width(0), op.head_dim, ropes_[static_cast<size_t>(op.rope)], position_, out);
   }
+  // Writes the new keys and values into their pages and lays all out in the order of positions; what slid out of a
+  // window is not there, and not seen.
   void run(const Attention& op, ref::Out out) {
-    Cache& cache = caches_[static_cast<size_t>(op.layer)];
-    cache.keys.insert(cache.keys.end(), in(1).begin(), in(1).end());
-    cache.values.insert(cache.values.end(), in(2).begin(), in(2).end());
-    ref::attention(op, in(0), cache.keys, cache.values, small_weight(0), position_, out);
+    const size_t width = static_cast<size_t>(op.kv_heads * op.head_dim);
+    const int end = position_ + static_cast<int>(tokens_.size());
+    std::vector<float> keys(static_cast<size_t>(end) * width), values(keys.size());
+    for (int p = op.window > 0 ? std::max(0, position_ - op.window + 1) : 0; p < end; ++p) {
+      std::vector<float>& page = pages_[cache_.page(*sequence_, op.layer, p)];
+      page.resize(2 * kPageTokens * width);
+      const auto key = page.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(p % kPageTokens) * width);
+      const auto value = key + static_cast<std::ptrdiff_t>(kPageTokens * width);
+      if (p >= position_) {
+        const size_t row = static_cast<size_t>(p - position_) * width;
+        std::copy_n(in(1).begin() + static_cast<std::ptrdiff_t>(row), width, key);
+        std::copy_n(in(2).begin() + static_cast<std::ptrdiff_t>(row), width, value);
+      }
+      std::copy_n(key, width, keys.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(p) * width));
+      std::copy_n(value, width, values.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(p) * width));
+    }
+    ref::attention(op, in(0), keys, values, small_weight(0), position_, out);
   }
   void run(const Glu& op, ref::Out out) {
     if (op.interleaved) {
@@ -84,10 +120,11 @@ class RefExecutor : public Executor {
       ref::glu(op, in(0), in(1), out);
     }
   }
-  void run(const Add&, ref::Out out) { ref::add(in(0), in(1), out); }
+  void run(const Add& op, ref::Out out) { ref::add(in(0), in(1), op.scale, out); }
+  void run(const Scale& op, ref::Out out) { ref::scale(op, in(0), in_width(0), position_, out); }
   void run(const SoftCap& op, ref::Out out) { ref::softcap(in(0), op.cap, out); }
   void run(const Route& op, ref::Out out) {
-    by_token(out, [&](size_t t, ref::Out row) { ref::route(row_of(0, t), op.k, row); });
+    by_token(out, [&](size_t t, ref::Out row) { ref::route(op, row_of(0, t), row); });
   }
   void run(const ExpertMatMul& op, ref::Out out) {
     const std::vector<float> bias = small_weight(1);
@@ -113,8 +150,11 @@ class RefExecutor : public Executor {
   const Weights weights_;
   const int context_;
   std::vector<RopeTable> ropes_;
-  std::vector<Cache> caches_;
+  KvCache cache_;
+  std::vector<std::vector<float>> pages_;  // [page_tokens, kv_width] of keys, then of values
   std::vector<std::vector<float>> values_;
+  std::vector<float> logits_;
+  const Sequence* sequence_ = nullptr;
   std::span<const int32_t> tokens_;
   const Step* step_ = nullptr;
   Tap tap_;

@@ -74,17 +74,20 @@ TEST_P(RowOps, AddAndAxpy) {
 TEST_P(RowOps, RopeAgreesWithTheReference) {
   Random random(3);
   for (const int dim : {2, 6, 16, 24, 64, 96, 128, 256}) {
-    const RopeTable table = make_rope_table(RopeConfig{}, dim);
-    const int width = dim * 3, position = 1234;
-    const auto x = random.bells(static_cast<size_t>(width));
-    std::vector<float> cosines, sines, out(x.size()), expected(x.size());
-    for (const float f : table.inv_freq) {
-      cosines.push_back(static_cast<float>(std::cos(double{position} * f)));
-      sines.push_back(static_cast<float>(std::sin(double{position} * f)));
+    for (const double rotated : {1.0, 0.5, 0.0}) {
+      if (static_cast<int>(dim * rotated) % 2) continue;
+      const RopeTable table = make_rope_table(RopeConfig{.rotated = rotated}, dim);
+      const int width = dim * 3, position = 1234;
+      const auto x = random.bells(static_cast<size_t>(width));
+      std::vector<float> cosines, sines, out(x.size()), expected(x.size());
+      for (const float f : table.inv_freq) {
+        cosines.push_back(static_cast<float>(std::cos(double{position} * f)));
+        sines.push_back(static_cast<float>(std::sin(double{position} * f)));
+      }
+      k().rope(x.data(), cosines.data(), sines.data(), out.data(), width, dim, static_cast<int>(dim * rotated));
+      ref::rope(x, width, dim, table, position, expected);
+      for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(out[i], expected[i], 1e-6) << "head size " << dim;
     }
-    k().rope(x.data(), cosines.data(), sines.data(), out.data(), width, dim);
-    ref::rope(x, width, dim, table, position, expected);
-    for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(out[i], expected[i], 1e-6) << "head size " << dim;
   }
 }
 

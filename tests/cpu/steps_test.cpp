@@ -9,6 +9,7 @@
 #include "cpu/isa.h"
 #include "random_model.h"
 #include "ref/ops.h"
+#include "support/runner.h"
 
 namespace doppler {
 namespace {
@@ -48,7 +49,7 @@ class StepReference {
   void run(const Norm& op, ref::Out out) { ref::norm(in(0), small(0), op.eps, op.offset, out); }
   void run(const MatMul&, ref::Out out) { ref::matmul(in(0), weight(0), small(1), out); }
   void run(const Rope& op, ref::Out out) {
-    const RopeTable table = make_rope_table(m_.config.ropes[static_cast<size_t>(op.rope)], op.head_dim);
+    const RopeTable table = make_rope_table(m_.config.ropes[static_cast<size_t>(op.rope)], op.head_dim, 64);
     ref::rope(in(0), width(step_->inputs[0]), op.head_dim, table, 0, out);
   }
   void run(const Attention& op, ref::Out out) { ref::attention(op, in(0), in(1), in(2), small(0), 0, out); }
@@ -59,10 +60,11 @@ class StepReference {
       ref::glu(op, in(0), in(1), out);
     }
   }
-  void run(const Add&, ref::Out out) { ref::add(in(0), in(1), out); }
+  void run(const Add& op, ref::Out out) { ref::add(in(0), in(1), op.scale, out); }
+  void run(const Scale& op, ref::Out out) { ref::scale(op, in(0), width(step_->inputs[0]), 0, out); }
   void run(const SoftCap& op, ref::Out out) { ref::softcap(in(0), op.cap, out); }
   void run(const Route& op, ref::Out out) {
-    by_token(out, [&](size_t t, ref::Out to) { ref::route(row(0, t), op.k, to); });
+    by_token(out, [&](size_t t, ref::Out to) { ref::route(op, row(0, t), to); });
   }
   void run(const ExpertMatMul& op, ref::Out out) {
     const Rows bias = small(1);
@@ -106,10 +108,12 @@ TEST_P(StepTest, AgreesWithItsReferenceOperation) {
     const RandomModel m(GetParam().config(), type);
     for (const cpu::Kernels* kernels : cpu::available_kernels()) {
       for (const int block : {1, 5, 64}) {
-        const bool bytes = block == 64 && !cpu::batch_invariant(kernels->formats[cpu::kFormatQ4_K].input);
         const auto tokens = m.tokens(26);
-        const auto executor = make_cpu_executor(m.config, m.plan, m.weights,
-                                                {.context = 64, .threads = 2, .block = block}, {.kernels = kernels});
+        const bool prefill = block == 64;
+        const bool bytes = prefill && !cpu::batch_invariant(kernels->formats[cpu::kFormatQ4_K].input);
+        const auto executor = testing::one_sequence(
+            make_cpu_executor(m.config, m.plan, m.weights, {.context = 64, .threads = 2, .block = block},
+                              {.kernels = kernels, .min_gemm_tokens_packed = prefill ? 9 : 27}));
         std::map<int, Rows> values;
         executor->set_tap([&](const Step& step, std::span<const float> data, int, int) {
           Rows& rows = values[step.output];
@@ -136,7 +140,9 @@ TEST_P(StepTest, AgreesWithItsReferenceOperation) {
 
 INSTANTIATE_TEST_SUITE_P(Models, StepTest,
                          ::testing::Values(Case{"plain", testing::plain_config}, Case{"quirky", testing::quirky_config},
-                                           Case{"experts", testing::expert_config}, Case{"odd", testing::odd_config},
+                                           Case{"experts", testing::expert_config},
+                                           Case{"multiplied", testing::multiplied_config},
+                                           Case{"sparse", testing::sparse_config}, Case{"odd", testing::odd_config},
                                            Case{"odd_experts", testing::odd_expert_config}),
                          [](const auto& model) { return std::string(model.param.name); });
 

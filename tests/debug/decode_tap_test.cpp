@@ -10,6 +10,7 @@
 #include "support/reference.h"
 #include "support/scratch.h"
 #include "support/software_gpu.h"
+#include "support/runner.h"
 
 namespace doppler {
 namespace {
@@ -33,7 +34,8 @@ TEST_P(DecodeTaps, KeepEveryTokenOfASubmitAndChangeNoChoice) {
   const LoadedModel model = LoadedModel::load(scratch / "model");
   const std::vector<int32_t> prompt = testing::Reference(source).ids("prompt_ids");
   const ExecutorOptions room{.context = 128, .threads = 2, .checked = true};
-  const auto plain = make_executor(model, "webgpu", room), tapped = make_executor(model, "webgpu", room);
+  const auto plain = testing::one_sequence(make_executor(model, "webgpu", room));
+  const auto tapped = testing::one_sequence(make_executor(model, "webgpu", room));
   const int32_t first = argmax(plain->forward(prompt, Logits::kLast));
   const uint64_t start = plain->counters().submits;
   const std::vector<int32_t> expected = plain->decode(first, 6, {}, 0);

@@ -26,8 +26,7 @@ class Slipping : public Executor {
  public:
   Slipping(std::unique_ptr<Executor> inner, int at) : inner_(std::move(inner)), at_(at) {}
   std::string_view name() const override { return inner_->name(); }
-  int position() const override { return inner_->position(); }
-  void reset() override { inner_->reset(); }
+  KvCache& cache() override { return inner_->cache(); }
   size_t context_bytes() const override { return inner_->context_bytes(); }
   void set_tap(Tap tap) override {
     tap_ = tap;
@@ -35,16 +34,23 @@ class Slipping : public Executor {
       if (!hidden_) tap_(step, data, tokens, position - slipped_);
     });
   }
-  std::span<const float> forward(std::span<const int32_t> tokens, Logits want) override {
-    inner_->forward(tokens.first(static_cast<size_t>(at_)), want);
+  std::span<const float> run(std::span<const BatchItem> batch) override {
+    const BatchItem& item = batch[0];
+    const size_t at = static_cast<size_t>(at_);
+    run_piece(item, item.tokens.first(at));
     hidden_ = true;
-    inner_->forward(tokens.subspan(static_cast<size_t>(at_), 1), want);
+    run_piece(item, item.tokens.subspan(at, 1));
     hidden_ = false;
     slipped_ = 1;
-    return inner_->forward(tokens.subspan(static_cast<size_t>(at_)), want);
+    return run_piece(item, item.tokens.subspan(at));
   }
 
  private:
+  std::span<const float> run_piece(const BatchItem& item, std::span<const int32_t> tokens) {
+    const BatchItem piece{item.sequence, tokens, inner_->phase_of_prompt(tokens.size()), item.want};
+    return inner_->run(std::span(&piece, 1));
+  }
+
   std::unique_ptr<Executor> inner_;
   const int at_;
   Tap tap_;

@@ -107,7 +107,7 @@ TEST_F(Shipped, ProbesGiveExactValuesAndRefuseWhatIsNotThere) {
 TEST_F(Shipped, TheSelfTestPassesAndRefusesABackendThatComputesWrongly) {
   const auto healthy = cpu();
   self_test(*healthy, model_);
-  EXPECT_EQ(healthy->position(), 0);
+  EXPECT_EQ(healthy->cache().held_pages(), 0u);
   LoadedModel wrong = LoadedModel::load(DOPPLER_SOURCE_DIR "/models/tiny");
   wrong.config.norm_offset = 0;
   wrong.plan = build_plan(wrong.config);

@@ -1,4 +1,4 @@
-// Attention in all its kernels against ref::attention: head sizes, shared heads, windows, ring wrap-around, blocks,
+// Attention in all its kernels against ref::attention: head sizes, shared heads, windows, pages in any order, blocks,
 // soft-cap and sinks.
 #include <fmt/format.h>
 #include <cstring>
@@ -20,8 +20,8 @@ struct Problem {
   double spread = 1;               // of q and k: larger means a sharper softmax
 
   std::string name() const {
-    return fmt::format("heads {}/{} dim {} window {} capacity {} softcap {} sinks {} tokens {} from {}", shape.heads,
-                       shape.kv_heads, shape.head_dim, shape.window, shape.capacity, shape.softcap, shape.sinks, tokens,
+    return fmt::format("heads {}/{} dim {} window {} pages {} softcap {} sinks {} tokens {} from {}", shape.heads,
+                       shape.kv_heads, shape.head_dim, shape.window, shape.pages, shape.softcap, shape.sinks, tokens,
                        first);
   }
 };
@@ -31,7 +31,8 @@ Problem problem(uint32_t heads, uint32_t kv_heads, uint32_t dim, uint32_t window
   Problem p;
   p.shape = {.heads = heads, .kv_heads = kv_heads, .head_dim = dim};
   p.shape.window = window;
-  p.shape.capacity = kv_capacity(first + tokens, window, tokens);
+  p.shape.pages = pages_for(first + tokens, window, tokens);
+  p.shape.table = (heads + first) % 4;
   p.shape.scale = 1 / std::sqrt(static_cast<float>(dim));
   p.shape.softcap = softcap;
   p.shape.sinks = sinks;
@@ -63,10 +64,10 @@ std::vector<float> truth(const Problem& p, const Data& d) {
 
 std::vector<float> run_prefill(Device& device, const Problem& p, const Data& d, bool follow_state) {
   const Buffer out = device.create_buffer("out", d.q.size() * 4);
-  const AttentionPrefillBuffers buffers = {upload_state(device, {.position = follow_state ? p.first : 999999}),
-                                           upload(device, "q", d.q),
-                                           upload(device, "cache", packed_cache(p.shape, d.keys, d.values, kUnset)),
-                                           upload(device, "weights", head_weights(p.shape, {}, {}, d.sinks)), out};
+  const AttentionPrefillBuffers buffers = {
+      upload(device, "state", CacheMap(p.shape).state(follow_state ? p.first : 999999, p.first + p.tokens)),
+      upload(device, "q", d.q), upload(device, "cache", packed_cache(p.shape, d.keys, d.values, kUnset)),
+      upload(device, "weights", head_weights(p.shape, {}, {}, d.sinks)), out};
   Recording recording(device, "prefill");
   record_attention_prefill(recording, "attention", p.shape, buffers, p.tokens,
                            follow_state ? FirstPosition{} : FirstPosition{p.first, false});
@@ -79,9 +80,10 @@ std::vector<float> run_decode(Device& device, const Problem& p, const Data& d, u
   // Splits that have no keys must not be looked at: the buffer starts as NaN.
   const Buffer partials =
       upload(device, "partials", std::vector<float>(partial_bytes(p.shape, splits) / 4, std::nanf("")));
-  const AttentionDecodeBuffers buffers = {
-      upload_state(device, {.position = p.first}), upload(device, "weights", head_weights(p.shape, {}, {}, d.sinks)),
-      upload(device, "cache", packed_cache(p.shape, d.keys, d.values, kUnset)), partials};
+  const AttentionDecodeBuffers buffers = {upload(device, "state", CacheMap(p.shape).state(p.first, p.first + 1)),
+                                          upload(device, "weights", head_weights(p.shape, {}, {}, d.sinks)),
+                                          upload(device, "cache", packed_cache(p.shape, d.keys, d.values, kUnset)),
+                                          partials};
   Recording recording(device, "decode");
   record_attention_decode(recording, "attention", p.shape, upload(device, "q", d.q), buffers, splits);
   record_attention_merge(recording, "merge", p.shape, buffers.state, partials, out, splits);
@@ -129,6 +131,25 @@ TEST(AttentionPrefill, TakesItsPositionFromParametersToo) {
   const Problem p = problem(4, 2, 64, 20, 40, 9);
   const Data d = make(p);
   EXPECT_EQ(run_prefill(device, p, d, true), run_prefill(device, p, d, false));
+}
+
+TEST(AttentionPrefill, WhereABlockBeginsMakesNoDifference) {
+  DOPPLER_NEED_DEVICE(device);
+  for (const uint32_t window : {0u, 50u, 200u}) {
+    const Problem whole = problem(4, 2, 32, window, 100, 90);
+    const Data d = make(whole);
+    const std::vector<float> expected = run_prefill(device, whole, d, true);
+    for (const uint32_t cut : {1u, 37u, 64u, 89u}) {
+      Problem rest = whole;
+      rest.first += cut;
+      rest.tokens -= cut;
+      Data last = d;
+      const auto before = static_cast<ptrdiff_t>(cut * whole.shape.heads * whole.shape.head_dim);
+      last.q.erase(last.q.begin(), last.q.begin() + before);
+      const std::vector<float> got = run_prefill(device, rest, last, true);
+      EXPECT_TRUE(std::equal(got.begin(), got.end(), expected.begin() + before)) << rest.name();
+    }
+  }
 }
 
 TEST(AttentionDecode, AgreesWithTheTruth) {
@@ -190,7 +211,7 @@ TEST(AttentionDecode, FusedStoresTheTokenAndAttends) {
         const Buffer out = device.create_buffer("out", q_width * 4);
         const Buffer cache = upload(device, "cache", packed_cache(p.shape, old_keys, old_values, kUnset));
         const AttentionDecodeBuffers buffers = {
-            upload_state(device, {.position = first}),
+            upload(device, "state", CacheMap(p.shape).state(first, first + 1)),
             upload(device, "weights", head_weights(p.shape, q_norm, k_norm, d.sinks)), cache,
             upload(device, "partials", std::vector<float>(partial_bytes(p.shape, splits) / 4, std::nanf("")))};
         Recording recording(device, "fused");
@@ -255,7 +276,8 @@ TEST(AttentionDecode, OneRecordingServesEveryLength) {
   Problem p = problem(4, 2, 32, 0, 300, 1);
   const Data d = make(p);
   const uint32_t splits = choose_splits(device.capabilities(), p.shape, 301);
-  const Buffer out = device.create_buffer("out", d.q.size() * 4), state = upload_state(device, {});
+  const Buffer out = device.create_buffer("out", d.q.size() * 4),
+               state = upload(device, "state", CacheMap(p.shape).state(0, 301));
   const Buffer partials = device.create_buffer("partials", partial_bytes(p.shape, splits));
   const AttentionDecodeBuffers buffers = {state, upload(device, "weights", head_weights(p.shape, {}, {}, {})),
                                           upload(device, "cache", packed_cache(p.shape, d.keys, d.values, kUnset)),
@@ -299,7 +321,7 @@ TEST(AttentionChoice, FitsTheSmallestDevice) {
   };
   for (uint32_t dim = 8; dim <= 256; dim += 8) {
     for (const uint32_t share : {1u, 2u, 3u, 4u, 8u}) {
-      const AttentionShape shape = {.heads = share, .kv_heads = 1, .head_dim = dim, .capacity = 512};
+      const AttentionShape shape = {.heads = share, .kv_heads = 1, .head_dim = dim, .pages = 8};
       for (const Capabilities& c : {least, large}) {
         const Variant prefill = choose_attention_prefill(c, shape, 512);
         const double teams = constant(prefill, "teams"), key_parts = constant(prefill, "key_parts");
@@ -318,7 +340,7 @@ TEST(AttentionChoice, FitsTheSmallestDevice) {
       }
     }
   }
-  const AttentionShape wide = {.heads = 4, .kv_heads = 1, .head_dim = 256, .capacity = 512};
+  const AttentionShape wide = {.heads = 4, .kv_heads = 1, .head_dim = 256, .pages = 8};
   EXPECT_EQ(choose_attention_prefill(least, wide, 512).name(), "teams=2 key_parts=1 head_dim=256");
   EXPECT_EQ(choose_attention_prefill(large, wide, 512).name(), "teams=2 key_parts=2 head_dim=256");
   EXPECT_EQ(choose_attention_decode(least, wide, 100, true).name(),
@@ -332,23 +354,16 @@ TEST(AttentionChoice, FitsTheSmallestDevice) {
 }
 
 TEST(AttentionChoice, RefusesShapesThatNoKernelDoes) {
-  const AttentionShape good = {.heads = 4, .kv_heads = 2, .head_dim = 64, .capacity = 64};
+  const AttentionShape good = {.heads = 4, .kv_heads = 2, .head_dim = 64, .pages = 1};
   check_attention_shape(good, "layer0");
   for (const auto& change : std::vector<std::function<void(AttentionShape&)>>{
            [](AttentionShape& s) { s.head_dim = 264; }, [](AttentionShape& s) { s.head_dim = 36; },
            [](AttentionShape& s) { s.kv_heads = 3; }, [](AttentionShape& s) { s.kv_heads = 0; },
-           [](AttentionShape& s) { s.capacity = 63; }}) {
+           [](AttentionShape& s) { s.pages = 0; }}) {
     AttentionShape bad = good;
     change(bad);
     EXPECT_EQ(error_of([&] { check_attention_shape(bad, "layer0"); }).code, ErrorCode::kUnsupported);
   }
-}
-
-TEST(KvCapacity, HoldsAWindowAndABlockOrTheContext) {
-  EXPECT_EQ(kv_capacity(4096, 0, 512), 4096u);
-  EXPECT_EQ(kv_capacity(4096, 512, 512), 1024u);
-  EXPECT_EQ(kv_capacity(600, 512, 512), 608u);
-  EXPECT_EQ(kv_capacity(1, 0, 1), 64u);
 }
 
 }  // namespace

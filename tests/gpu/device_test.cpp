@@ -197,10 +197,11 @@ TEST(Recording, ReplaysAndRewritesItsParameters) {
   write<float>(device, b, ramp(16, 100));
   Recording recording(device, "replay");
   const Variant variant = choose_add(device.capabilities());
-  const size_t add = recording.dispatch<wgsl::Add>("sum", variant, {.count = 3}, {.a = a, .b = b, .out = out}, {});
+  const size_t add =
+      recording.dispatch<wgsl::Add>("sum", variant, {.count = 3, .scale = 1}, {.a = a, .b = b, .out = out}, {});
   recording.copy("back", out, 0, a, 0, 64);
   device.submit(recording);
-  recording.set_params<wgsl::Add>(add, {.count = 2});
+  recording.set_params<wgsl::Add>(add, {.count = 2, .scale = 1});
   device.submit(recording, 2);
   const std::vector<float> got = read<float>(device, out, 4);
   EXPECT_EQ(got, (std::vector<float>{300, 304, 104, 0}));

@@ -53,7 +53,7 @@ TEST_P(KernelCases, AgreeWithTheTruthWithoutOptionalFeatures) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, KernelCases,
-                         testing::Values("add", "copy", "softcap", "glu", "norm", "rope", "embed", "matvec",
+                         testing::Values("add", "copy", "softcap", "scale", "glu", "norm", "rope", "embed", "matvec",
                                          "project_norm", "project_merge", "route", "combine", "experts",
                                          "expert_matmul"),
                          [](const auto& op) { return std::string(op.param); });

@@ -39,6 +39,23 @@ TEST(ChooseMatmul, TakesIntegersOnlyForQuantisedWeightsWhereTheDeviceHasThem) {
   }
 }
 
+TEST(ChooseMatmul, LikeABlockOfManyTokensMakesTheSumsOfThatBlock) {
+  for (const Capabilities& c : {minimal_capabilities(), large_gpu(), tensor_gpu()}) {
+    for (const auto& [rows, cols] : {std::pair{1152, 6912}, {6912, 1152}, {256, 1152}, {4096, 4096}}) {
+      MatmulShape shape{DType::kQ4_K, 512, static_cast<uint64_t>(rows), static_cast<uint64_t>(cols), false, true};
+      const MatmulChoice block = choose_matmul(c, shape);
+      shape.like = 512;
+      EXPECT_EQ(choose_matmul(c, shape).name(), block.name());
+      for (const uint64_t tokens : {1, 2, 31, 64, 511}) {
+        shape.tokens = tokens;
+        const MatmulChoice fewer = choose_matmul(c, shape);
+        EXPECT_EQ(fewer.kernel, block.kernel) << tokens;
+        EXPECT_EQ(fewer.splits, block.splits) << tokens;
+      }
+    }
+  }
+}
+
 TEST(ChooseMatmul, StaysWithinEveryDevicesLimitsForEveryShape) {
   for (bool integers : {false, true}) {
     for (uint32_t bytes : {16u << 10, 32u << 10, 48u << 10}) {

@@ -15,7 +15,7 @@ struct Layer {
   explicit Layer(Device& d) : device(d) {
     shape = {.heads = kHeads, .kv_heads = kKvHeads, .head_dim = kDim};
     shape.window = kWindow;
-    shape.capacity = kv_capacity(kTokens + 1, kWindow, kTokens);
+    shape.pages = pages_for(kTokens + 1, kWindow, kTokens);
     shape.scale = 0.2f;
     cache = upload(device, "cache", std::vector<uint16_t>(CacheMap{shape}.elements(), kUnsetElement));
     weights = upload(device, "weights", head_weights(shape, {}, {}, {}));
@@ -25,7 +25,7 @@ struct Layer {
   // Rows of [tokens, heads · dim] after the tokens from 0 on.
   std::vector<float> prefill(const std::vector<float>& q, const std::vector<float>& k, const std::vector<float>& v) {
     const Buffer rotated = device.create_buffer("q", q.size() * 4), out = device.create_buffer("out", q.size() * 4);
-    const Buffer state = upload_state(device, {});
+    const Buffer state = upload(device, "state", CacheMap(shape).state(0, kTokens));
     Recording recording(device, "prefill");
     record_rope_store(
         recording, "store", shape, {},
@@ -42,8 +42,8 @@ struct Layer {
     q.insert(q.end(), k.begin(), k.end());
     q.insert(q.end(), v.begin(), v.end());
     const Buffer out = device.create_buffer("out", width * 4);
-    const AttentionDecodeBuffers buffers = {upload_state(device, {.position = kTokens}), weights, cache,
-                                            device.create_buffer("partials", partial_bytes(shape, 2))};
+    const AttentionDecodeBuffers buffers = {upload(device, "state", CacheMap(shape).state(kTokens, kTokens + 1)),
+                                            weights, cache, device.create_buffer("partials", partial_bytes(shape, 2))};
     Recording recording(device, "decode");
     record_attention_fused(recording, "attention", shape, {}, packed_projections(upload(device, "qkv", q), shape), rope,
                            buffers, 2);

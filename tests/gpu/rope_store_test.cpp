@@ -48,7 +48,8 @@ void check(Device& device, const StoreCase& c) {
   const std::string name = fmt::format("heads {}/{} dim {} tokens {} from {} norm {} packed {}", c.heads, c.kv_heads,
                                        c.dim, c.tokens, c.first, c.norm, c.packed);
   AttentionShape shape = {.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.dim};
-  shape.capacity = kv_capacity(c.first + c.tokens, c.window, c.tokens);
+  shape.pages = pages_for(c.first + c.tokens, c.window, c.tokens);
+  shape.table = c.tokens % 5;
   const size_t q_width = c.heads * c.dim, kv_width = c.kv_heads * c.dim;
   const std::vector<float> q = random_floats(c.tokens * q_width, 3, 1), k = random_floats(c.tokens * kv_width, 30, 2);
   std::vector<float> v = random_floats(c.tokens * kv_width, 1, 3);
@@ -74,10 +75,10 @@ void check(Device& device, const StoreCase& c) {
   const CacheMap map{shape};
   const Buffer cache = upload(device, "cache", std::vector<uint16_t>(map.elements(), 0x1234));
   const Buffer q_out = device.create_buffer("q_out", q.size() * 4);
-  const RopeStoreBuffers buffers = {upload_state(device, {.position = c.follow_state ? c.first : 12345}),
-                                    upload(device, "weights", head_weights(shape, q_norm, k_norm, {})),
-                                    upload(device, "rope", rope_tables(table, static_cast<int>(c.first + c.tokens))),
-                                    cache, q_out};
+  const RopeStoreBuffers buffers = {
+      upload(device, "state", map.state(c.follow_state ? c.first : 12345, c.first + c.tokens)),
+      upload(device, "weights", head_weights(shape, q_norm, k_norm, {})),
+      upload(device, "rope", rope_tables(table, static_cast<int>(c.first + c.tokens))), cache, q_out};
   Recording recording(device, "store");
   record_rope_store(recording, "store", shape, norm, projections, buffers, c.tokens,
                     c.follow_state ? FirstPosition{} : FirstPosition{c.first, false});
@@ -126,7 +127,7 @@ TEST(RopeStore, AgreesWithTheTruth) {
     check(device, {2, 1, 64, 3, first, 0, true, true, true, plain});
     check(device, {2, 1, 64, 3, first, 0, false, true, true, yarn});
   }
-  check(device, {4, 1, 256, 64, 470, 100, true, true, true, million});  // wraps around the ring
+  check(device, {4, 1, 256, 64, 470, 100, true, true, true, million});  // pages are used again
   check(device, {4, 2, 32, 64, 1000, 40, true, false, true, plain});
 }
 
@@ -147,7 +148,7 @@ TEST(RopeTables, TurnAsTheAngleDoes) {
 }
 
 TEST(HeadWeights, AreLaidOutSideBySide) {
-  const AttentionShape shape = {.heads = 2, .kv_heads = 1, .head_dim = 8, .capacity = 32};
+  const AttentionShape shape = {.heads = 2, .kv_heads = 1, .head_dim = 8, .pages = 1};
   const std::vector<float> norm(8, 3), sinks = {5, 6};
   const std::vector<float> w = head_weights(shape, norm, {}, sinks);
   ASSERT_EQ(w.size(), 18u);

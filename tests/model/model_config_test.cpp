@@ -11,7 +11,8 @@ namespace doppler {
 namespace {
 
 TEST(ModelConfig, SurvivesTheManifest) {
-  for (const ModelConfig& config : {testing::plain_config(), testing::quirky_config(), testing::expert_config()}) {
+  for (const ModelConfig& config : {testing::plain_config(), testing::quirky_config(), testing::expert_config(),
+                                    testing::multiplied_config(), testing::sparse_config()}) {
     Json manifest;
     manifest["modelId"] = config.id;
     write_model_config(config, manifest);
@@ -77,6 +78,9 @@ TEST(ModelConfig, RefusesNumbersThatDescribeNoModel) {
   EXPECT_TRUE(refused([](ModelConfig& c) { c.layers.clear(); }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.layers[0].rope = 1; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.experts = 4; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[0].rotated = 1.5; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[0].rotated = 0.4; })) << "an odd number of dims";
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[0].scaling = RopeScaling::kLongRope; })) << "no factors";
   EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[0].theta = std::nan(""); }));
 }
 
@@ -105,6 +109,25 @@ TEST(RopeTable, YarnStretchesFromTheSlowEndAndRaisesTheMagnitude) {
   EXPECT_FLOAT_EQ(scaled.inv_freq[0], plain.inv_freq[0]);
   EXPECT_FLOAT_EQ(scaled.inv_freq[31], plain.inv_freq[31] / 32);
   EXPECT_FLOAT_EQ(scaled.magnitude, 0.1f * std::log(32.f) + 1);
+}
+
+TEST(RopeTable, APartOfAHeadTurnsByTheFrequenciesOfThatPart) {
+  const RopeTable part = make_rope_table({.theta = 10000, .rotated = 0.75}, 128), whole = make_rope_table({}, 96);
+  EXPECT_EQ(rotary_dims({.rotated = 0.75}, 128), 96);
+  EXPECT_EQ(part.inv_freq, whole.inv_freq);
+  EXPECT_TRUE(make_rope_table({.rotated = 0}, 128).inv_freq.empty());
+}
+
+TEST(RopeTable, LongRopeTakesItsFactorsByTheContext) {
+  RopeConfig rope{.theta = 10000, .scaling = RopeScaling::kLongRope, .factor = 32, .original_context = 4096};
+  rope.short_factors = {1, 2};
+  rope.long_factors = {4, 8};
+  const RopeTable plain = make_rope_table({}, 4), near = make_rope_table(rope, 4, 4096),
+                  far = make_rope_table(rope, 4, 4097);
+  EXPECT_FLOAT_EQ(near.inv_freq[1], plain.inv_freq[1] / 2);
+  EXPECT_FLOAT_EQ(far.inv_freq[0], plain.inv_freq[0] / 4);
+  EXPECT_NEAR(near.magnitude, 1.1902, 1e-4);
+  EXPECT_EQ(near.magnitude, far.magnitude);
 }
 
 }  // namespace

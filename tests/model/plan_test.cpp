@@ -15,7 +15,8 @@ using testing::plain_config;
 using testing::quirky_config;
 
 TEST(Plan, EveryInputIsMadeByAnEarlierStepAndNamesAreUnique) {
-  for (const ModelConfig& config : {plain_config(), quirky_config(), expert_config()}) {
+  for (const ModelConfig& config :
+       {plain_config(), quirky_config(), expert_config(), testing::multiplied_config(), testing::sparse_config()}) {
     const Plan plan = build_plan(config);
     std::set<int> made;
     std::set<std::string> names;

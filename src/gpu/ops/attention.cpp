@@ -53,14 +53,14 @@ uint32_t prefill_workgroup_bytes(const Teams& t, uint32_t head_dim) {
 }
 
 // Small workgroups keep a large GPU busy with short prompts and wait less for each other; teams that share their rows
-// hide each other's waits for memory.
+// hide each other's waits for memory. How many share them decides what is added up with what, so the tokens must not
+// count there.
 Teams teams_for(const Capabilities& capabilities, const AttentionShape& shape, uint32_t tokens) {
   const uint64_t rows = uint64_t{tokens} * shape.heads_per_kv();
-  for (const Teams t : {Teams{2, 2}, Teams{2, 1}, Teams{1, 2}, Teams{1, 1}}) {
-    if (t.teams > 1 && rows <= kRows) continue;
+  for (const Teams t : {Teams{2, 2}, Teams{2, 1}, Teams{1, 2}}) {
     if (prefill_workgroup_bytes(t, shape.head_dim) <= capabilities.limits.workgroup_bytes &&
         t.teams * t.key_parts * kTeam <= capabilities.limits.invocations) {
-      return t;
+      return {rows <= kRows ? 1 : t.teams, t.key_parts};
     }
   }
   return {1, 1};
@@ -84,23 +84,15 @@ void check_attention_shape(const AttentionShape& shape, const std::string& where
     refuse("query heads must be shared out evenly among kv heads", "heads divisible by kv heads",
            fmt::format("{} and {}", shape.heads, shape.kv_heads));
   }
-  if (shape.capacity < 64) {
-    refuse("a layer's cache is too small", "at least 64 slots", fmt::format("{}", shape.capacity));
-  }
+  if (shape.pages == 0) refuse("a layer has no cache", "at least one page", "none");
   // Kernels count the cache's words in u32.
   if (kv_bytes(shape) / 4 > UINT32_MAX) {
     refuse("a layer's cache is too large", "up to 16 GiB", fmt::format("{} bytes", kv_bytes(shape)));
   }
 }
 
-uint32_t kv_capacity(uint32_t context, uint32_t window, uint32_t block) {
-  const uint64_t needed = window == 0 ? context : std::min<uint64_t>(context, uint64_t{window} + block);
-  return static_cast<uint32_t>(std::max<uint64_t>((needed + 31) / 32 * 32, 64));
-}
-
-uint64_t kv_bytes(const AttentionShape& shape) {
-  return uint64_t{2} * shape.kv_heads * shape.capacity * shape.head_dim * 2 +
-         uint64_t{4} * shape.kv_heads * shape.capacity;
+uint64_t kv_page_bytes(const AttentionShape& shape) {
+  return uint64_t{4} * shape.kv_heads * kPageTokens * (shape.head_dim + 1);
 }
 
 std::vector<float> head_weights(const AttentionShape& shape, std::span<const float> q_norm,
@@ -123,16 +115,18 @@ std::vector<float> head_weights(const AttentionShape& shape, std::span<const flo
   return out;
 }
 
-std::vector<float> rope_tables(const RopeTable& table, int context) {
+std::vector<float> rope_tables(const RopeTable& table, int context, int pairs) {
   const int coarse = (context + 255) / 256;
+  const size_t all = std::max(table.inv_freq.size(), static_cast<size_t>(pairs));
   std::vector<float> out;
-  out.reserve(2 * table.inv_freq.size() * static_cast<size_t>(256 + coarse));
+  out.reserve(2 * all * static_cast<size_t>(256 + coarse));
   const auto append = [&](int position, double magnitude) {
     for (const float frequency : table.inv_freq) {
       const double angle = static_cast<double>(position) * static_cast<double>(frequency);
       out.push_back(static_cast<float>(std::cos(angle) * magnitude));
       out.push_back(static_cast<float>(std::sin(angle) * magnitude));
     }
+    for (size_t i = table.inv_freq.size(); i < all; ++i) out.insert(out.end(), {1.0f, 0.0f});
   };
   for (int i = 0; i < 256; ++i) append(i, 1);
   for (int i = 0; i < coarse; ++i) append(256 * i, static_cast<double>(table.magnitude));
@@ -163,7 +157,7 @@ size_t record_rope_store(Recording& recording, const std::string& step, const At
                                               .heads = shape.heads,
                                               .kv_heads = shape.kv_heads,
                                               .head_dim = shape.head_dim,
-                                              .capacity = shape.capacity,
+                                              .table = shape.table,
                                               .first = first.first,
                                               .follow_state = first.follow_state,
                                               .norm = norm.on,
@@ -174,7 +168,8 @@ size_t record_rope_store(Recording& recording, const std::string& step, const At
                                               .k_offset = p.k_offset,
                                               .k_stride = p.k_stride,
                                               .v_offset = p.v_offset,
-                                              .v_stride = p.v_stride},
+                                              .v_stride = p.v_stride,
+                                              .dims = buffers.dims > 0 ? buffers.dims : shape.head_dim},
                                              {.state = buffers.state,
                                               .q = p.q,
                                               .k = p.k,
@@ -220,7 +215,7 @@ size_t record_attention_decode(Recording& recording, const std::string& step, co
       step, choose_attention_decode(recording.device().capabilities(), shape, splits, false),
       {.heads = shape.heads,
        .kv_heads = shape.kv_heads,
-       .capacity = shape.capacity,
+       .table = shape.table,
        .window = shape.window,
        .splits = splits,
        .scale = shape.scale,
@@ -242,7 +237,7 @@ size_t record_attention_fused(Recording& recording, const std::string& step, con
       step, choose_attention_decode(recording.device().capabilities(), shape, splits, true),
       {.heads = shape.heads,
        .kv_heads = shape.kv_heads,
-       .capacity = shape.capacity,
+       .table = shape.table,
        .window = shape.window,
        .splits = splits,
        .scale = shape.scale,
@@ -290,7 +285,7 @@ size_t record_attention_prefill(Recording& recording, const std::string& step, c
       {.tokens = tokens,
        .heads = shape.heads,
        .kv_heads = shape.kv_heads,
-       .capacity = shape.capacity,
+       .table = shape.table,
        .window = shape.window,
        .first = first.first,
        .follow_state = first.follow_state,

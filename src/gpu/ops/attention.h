@@ -14,7 +14,8 @@ namespace doppler::gpu {
 struct AttentionShape {
   uint32_t heads = 0, kv_heads = 0;
   uint32_t head_dim = 0;  // a multiple of 8, up to 256
-  uint32_t capacity = 0;  // ring slots of the layer's cache: kv_capacity()
+  uint32_t pages = 0;     // of the layer's cache
+  uint32_t table = 0;     // where its group's begin among the pages of a sequence that DecodeState is followed by
   uint32_t window = 0;    // keys position-window+1 … position are seen; 0: all
   float scale = 1;        // of q·k
   float softcap = 0;      // cap · tanh(score / cap); 0: none
@@ -38,13 +39,12 @@ struct FirstPosition {
   bool follow_state = true;
 };
 
-// Slots that a layer's ring needs: a block of up to `block` tokens is stored before it is attended to, so behind a
-// window there must be room for both. Rounded up to a multiple of 32; at least 64, a tile of keys.
-uint32_t kv_capacity(uint32_t context, uint32_t window, uint32_t block);
-
-// Bytes of one layer's cache: keys and values, two bytes per dim, and the steps of the values, in one buffer
-// (ops/lib/kv_cache.wgsl).
-uint64_t kv_bytes(const AttentionShape& shape);
+// Positions of a page of a layer's cache: a tile of keys. Its bytes: keys and values, two per dim, and the steps of the
+// values (ops/lib/kv_cache.wgsl).
+constexpr uint32_t kPageTokens = 64;
+uint64_t kv_page_bytes(const AttentionShape& shape);
+// Of one layer's cache, one buffer of pages.
+inline uint64_t kv_bytes(const AttentionShape& shape) { return shape.pages * kv_page_bytes(shape); }
 
 // A layer's small weights in one buffer: q norm [head_dim], k norm [head_dim], sinks [heads]. What a layer does not
 // have is empty and becomes zeros.
@@ -52,7 +52,8 @@ std::vector<float> head_weights(const AttentionShape& shape, std::span<const flo
                                 std::span<const float> k_norm, std::span<const float> sinks);
 
 // What changes with every token of a decode, in a small storage buffer (ops/lib/common.wgsl): one recording serves
-// all tokens, because the kernel that picks a token advances this itself.
+// all tokens, because the kernel that picks a token advances this itself. Kernels that reach the cache find behind it
+// which pages the sequence holds: u32 by group of layers, then by position / kPageTokens.
 struct DecodeState {
   uint32_t position = 0;  // tokens already in the context: the current token's position
   uint32_t token = 0;     // the current token
@@ -65,8 +66,9 @@ static_assert(sizeof(DecodeState) == 16);
 // coarse[p / 256] and then by fine[p % 256], both made here in double. The rope's magnitude is in the coarse
 // table.
 
-// (cos, sin) pairs: fine [256][head_dim / 2], then coarse [⌈context / 256⌉][head_dim / 2]. One buffer per rope.
-std::vector<float> rope_tables(const RopeTable& table, int context);
+// (cos, sin) pairs: fine [256][pairs], then coarse [⌈context / 256⌉][pairs]. One buffer per rope. pairs is head_dim /
+// 2, the table's own number where it is 0; pairs past the table's do not turn.
+std::vector<float> rope_tables(const RopeTable& table, int context, int pairs = 0);
 
 // From raw projections to what attention reads: norm and rotary embedding of q and k, and the store of k and v.
 
@@ -86,11 +88,12 @@ Projections separate_projections(const BoundBuffer& q, const BoundBuffer& k, con
                                  const AttentionShape& shape);
 
 struct RopeStoreBuffers {
-  BoundBuffer state;    // DecodeState
+  BoundBuffer state;    // DecodeState and pages
   BoundBuffer weights;  // head_weights()
   BoundBuffer rope;     // rope_tables()
   BoundBuffer cache;    // kv_bytes()
   BoundBuffer q_out;    // f32 [tokens, heads · head_dim], rotated
+  uint32_t dims = 0;    // of a head, that turn; 0 is all (a table without turns is for none)
 };
 
 Variant choose_rope_store(const Capabilities& capabilities);
@@ -119,7 +122,7 @@ Variant choose_attention_decode(const Capabilities& capabilities, const Attentio
 Variant choose_attention_merge(const Capabilities& capabilities);
 
 struct AttentionDecodeBuffers {
-  BoundBuffer state;     // DecodeState
+  BoundBuffer state;     // DecodeState and pages
   BoundBuffer weights;   // head_weights()
   BoundBuffer cache;     // kv_bytes()
   BoundBuffer partials;  // partial_bytes()
@@ -141,7 +144,7 @@ size_t record_attention_merge(Recording& recording, const std::string& step, con
 
 // Attention of a block of tokens whose keys and values are in the cache already (rope_store).
 struct AttentionPrefillBuffers {
-  BoundBuffer state;    // DecodeState
+  BoundBuffer state;    // DecodeState and pages
   BoundBuffer q;        // f32 [tokens, heads · head_dim], rotated
   BoundBuffer cache;    // kv_bytes()
   BoundBuffer weights;  // head_weights()

@@ -74,7 +74,7 @@ fn merged(merge: Merge, i: u32) -> vec4<f32> {
 // Attention of one token whose query is rotated and whose key and value are in the cache. Workgroup (split, block):
 // a block is up to kHeads query heads of one kv head. The splits' results meet in attention_merge, or in the first
 // stage of the kernel that follows (attention_decode.wgsl).
-// use: state
+// use: paged_state
 // use: kv_cache
 // use: splits
 // use: heads = one | two | four
@@ -87,7 +87,7 @@ fn merged(merge: Merge, i: u32) -> vec4<f32> {
 struct Params {
   heads: u32,
   kv_heads: u32,
-  capacity: u32,
+  table: u32,       // where the pages of its group begin among the state's
   window: u32,      // 0: all keys are seen
   splits: u32,      // at most; of the grid
   scale: f32,
@@ -116,7 +116,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
   let kv_head = id.y / blocks;
   let first_head = kv_head * heads_per_kv + id.y % blocks * kHeads;
   let head_count = min(kHeads, (kv_head + 1u) * heads_per_kv - first_head);
-  let split = Split(first, min(first + each, position + 1u), position, kv_head, params.kv_heads, params.capacity);
+  let split = Split(first, min(first + each, position + 1u), position, kv_head, params.kv_heads);
 
   read_tile(split, first, thread);
   for (var d = thread; d < head_dim; d += threads) {

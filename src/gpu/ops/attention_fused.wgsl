@@ -2,7 +2,7 @@
 // embedding of q and k, the store of k and v, and attention as in attention_decode. Every workgroup prepares the
 // queries it needs; the one with the newest keys also prepares k and v, uses them from its own memory (workgroups have
 // no order), and the first of a kv head's blocks stores them.
-// use: state
+// use: paged_state
 // use: kv_cache
 // use: pack_f16
 // use: rope_rotation
@@ -17,7 +17,7 @@
 struct Params {
   heads: u32,
   kv_heads: u32,
-  capacity: u32,
+  table: u32,       // where the pages of its group begin among the state's
   window: u32,      // 0: all keys are seen
   splits: u32,      // at most; of the grid
   scale: f32,
@@ -55,13 +55,14 @@ fn store_new(split: Split, thread: u32) {
     most = max(most, value_most[i]);
   }
   let at = 8u * chunk;
-  let slot = split.newest % split.capacity;
-  cache[key_index(split.kv_head, chunk, slot, chunks, split.capacity)] = new_key_chunk(chunk);
-  cache[value_index(split.kv_head, slot, chunk, split.kv_heads, chunks, split.capacity)] = pack_value(
+  let page = page_at(split, split.newest / kPage);
+  let slot = split.newest % kPage;
+  cache[key_index(page, split.kv_head, chunk, slot, chunks)] = new_key_chunk(chunk);
+  cache[value_index(page, split.kv_head, slot, chunk, split.kv_heads, chunks)] = pack_value(
       vec4<f32>(new_value[at], new_value[at + 1u], new_value[at + 2u], new_value[at + 3u]),
       vec4<f32>(new_value[at + 4u], new_value[at + 5u], new_value[at + 6u], new_value[at + 7u]), inverse_step(most));
   if (chunk == 0u) {
-    let step_at = step_index(split.kv_head, slot, split.kv_heads, chunks, split.capacity);
+    let step_at = step_index(page, split.kv_head, slot, split.kv_heads, chunks);
     cache[step_at / 4u][step_at % 4u] = step_of(most);
   }
 }
@@ -152,7 +153,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
   let kv_head = id.y / blocks;
   let first_head = kv_head * heads_per_kv + id.y % blocks * kHeads;
   let head_count = min(kHeads, (kv_head + 1u) * heads_per_kv - first_head);
-  let split = Split(first, min(first + each, position + 1u), position, kv_head, params.kv_heads, params.capacity);
+  let split = Split(first, min(first + each, position + 1u), position, kv_head, params.kv_heads);
 
   prepare(split, first_head, head_count, thread);
   if (split.end == position + 1u && id.y % blocks == 0u) {

@@ -5,8 +5,9 @@
 // keys and values. A team of 32 threads has four rows, one to a vector component. For the scores a thread takes two keys
 // of the tile, read straight from the cache, against the four rows in workgroup memory; for the values it takes eight
 // dims of all keys (or of every n-th, where a head has fewer than 32 chunks). `key_parts` teams share four rows and take
-// turns with the tiles.
-// use: state
+// turns with the tiles. Tiles are pages, so that what is added up with what depends on the positions alone, and not on
+// where a block begins.
+// use: paged_state
 // use: kv_cache
 // use: heads = four
 // use: soft_cap = exp
@@ -25,7 +26,7 @@ struct Params {
   tokens: u32,
   heads: u32,
   kv_heads: u32,
-  capacity: u32,
+  table: u32,         // where the pages of its group begin among the state's
   window: u32,        // 0: all keys are seen
   first: u32,         // position of token 0, counted from …
   follow_state: u32,  // … state.position (1) or from zero (0)
@@ -88,16 +89,18 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   var mixed = no_mix();
   workgroupBarrier();
 
-  for (var turn = oldest; turn <= newest; turn += kTile * key_parts) {
+  for (var turn = oldest - oldest % (kTile * key_parts); turn <= newest; turn += kTile * key_parts) {
     let tile = turn + key_part * kTile;
-    let there = min(tile, newest);  // past the end: the newest key again, seen by no row
-    let slot = there % params.capacity;
+    // A tile that no row sees anything of is read from the newest page.
+    let inside = tile <= newest && tile + kTile > oldest;
+    let there = select(newest - newest % kTile, tile, inside);
+    let page = state.pages[params.table + there / kPage] * page_size(params.kv_heads, chunks);
     let last = min(newest - there, kTile - 1u);
-    let keys_at = key_index(kv_head, 0u, 0u, chunks, params.capacity);
-    let slot0 = slot_at(slot, lane, last);
-    let slot1 = slot_at(slot, lane + kTeam, last);
-    let step0 = value_step(kv_head, slot0);
-    let step1 = value_step(kv_head, slot1);
+    let keys_at = key_index(page, kv_head, 0u, 0u, chunks);
+    let slot0 = min(lane, last);
+    let slot1 = min(lane + kTeam, last);
+    let step0 = value_step(page, kv_head, slot0);
+    let step1 = value_step(page, kv_head, slot1);
     let two = two_scores(keys_at + slot0, keys_at + slot1, team * head_dim);
     var s0 = two.a;
     var s1 = two.b;
@@ -134,9 +137,9 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     sum = sum * rescale + p0 + p1;
     mixed = scaled(mixed, rescale);
     workgroupBarrier();
-    if (part < parts && tile <= newest) {
-      let chunk_at = value_index(kv_head, 0u, chunk, params.kv_heads, chunks, params.capacity);
-      mixed = mix_tile(mixed, chunk_at, slot, last, part, parts, own);
+    if (part < parts && inside) {
+      let chunk_at = value_index(page, kv_head, 0u, chunk, params.kv_heads, chunks);
+      mixed = mix_tile(mixed, chunk_at, last, part, parts, own);
     }
   }
 

@@ -20,9 +20,9 @@ constexpr uint32_t kEmbedThreads = 64;
 Variant choose_add(const Capabilities&) { return {{}, {{"threads", kThreads}}}; }
 
 void record_add(Recording& recording, const std::string& step, const BoundBuffer& a, const BoundBuffer& b,
-                const BoundBuffer& out, uint64_t count) {
+                const BoundBuffer& out, uint64_t count, float scale) {
   const Capabilities& capabilities = recording.device().capabilities();
-  recording.dispatch<wgsl::Add>(step, choose_add(capabilities), {.count = static_cast<uint32_t>(count)},
+  recording.dispatch<wgsl::Add>(step, choose_add(capabilities), {.count = static_cast<uint32_t>(count), .scale = scale},
                                 {.a = a, .b = b, .out = out},
                                 linear_grid(div_up(count, kThreads * kEach), capabilities.limits));
 }
@@ -113,6 +113,21 @@ void record_norm(Recording& recording, const std::string& step, const BoundBuffe
       {.x = x, .weight = weight, .out = out}, linear_grid(shape.groups, capabilities.limits));
 }
 
+Variant choose_scale(const Capabilities&) { return {{}, {{"threads", kThreads}}}; }
+
+void record_scale(Recording& recording, const std::string& step, const Scale& op, const BoundBuffer& state,
+                  const BoundBuffer& x, const BoundBuffer& out, uint64_t count, uint32_t width) {
+  const Capabilities& capabilities = recording.device().capabilities();
+  recording.dispatch<wgsl::Scale>(step, choose_scale(capabilities),
+                                  {.count = static_cast<uint32_t>(count),
+                                   .width = width,
+                                   .factor = op.factor,
+                                   .beta = op.beta,
+                                   .length = static_cast<uint32_t>(op.length)},
+                                  {.state = state, .x = x, .out = out},
+                                  linear_grid(div_up(count, kThreads), capabilities.limits));
+}
+
 Variant choose_rope(const Capabilities&) { return {{}, {{"threads", kThreads}}}; }
 
 void record_rope(Recording& recording, const std::string& step, const RopeShape& shape, const BoundBuffer& state,
@@ -120,7 +135,8 @@ void record_rope(Recording& recording, const std::string& step, const RopeShape&
   const Capabilities& capabilities = recording.device().capabilities();
   const uint64_t pairs = uint64_t{shape.tokens} * shape.heads * shape.head_dim / 2;
   recording.dispatch<wgsl::Rope>(
-      step, choose_rope(capabilities), {.tokens = shape.tokens, .heads = shape.heads, .head_dim = shape.head_dim},
+      step, choose_rope(capabilities),
+      {.tokens = shape.tokens, .heads = shape.heads, .head_dim = shape.head_dim, .dims = shape.dims},
       {.state = state, .rope = table, .x = x, .out = out}, linear_grid(div_up(pairs, kThreads), capabilities.limits));
 }
 

@@ -7,12 +7,12 @@
 
 namespace doppler::gpu {
 
-// out = a + b: the residual stream's addition.
+// out = a + scale · b: the residual stream's addition.
 Variant choose_add(const Capabilities& capabilities);
 
 // All three are f32 [count]; `out` is neither a nor b.
 void record_add(Recording& recording, const std::string& step, const BoundBuffer& a, const BoundBuffer& b,
-                const BoundBuffer& out, uint64_t count);
+                const BoundBuffer& out, uint64_t count, float scale = 1);
 
 // A copy by a kernel, inside a compute pass (Recording::copy ends the pass).
 Variant choose_copy(const Capabilities& capabilities);
@@ -32,6 +32,14 @@ Variant choose_softcap(const Capabilities& capabilities);
 // f32 [count] both; `out` is not x.
 void record_softcap(Recording& recording, const std::string& step, const BoundBuffer& x, const BoundBuffer& out,
                     uint64_t count, float cap);
+
+// out = x · factor · (1 + beta · ln(1 + ⌊position / length⌋)) over rows of `width`, the first of position
+// DecodeState::position.
+Variant choose_scale(const Capabilities& capabilities);
+
+// f32 [count] both; `out` is not x.
+void record_scale(Recording& recording, const std::string& step, const Scale& op, const BoundBuffer& state,
+                  const BoundBuffer& x, const BoundBuffer& out, uint64_t count, uint32_t width);
 
 // The gated activation of the feed-forward: out = a(gate) · up.
 
@@ -58,7 +66,7 @@ void record_norm(Recording& recording, const std::string& step, const BoundBuffe
 
 // The rotary embedding by itself, for taps: runs turn q and k on the way into attention and the cache (attention.h).
 struct RopeShape {
-  uint32_t tokens = 1, heads = 0, head_dim = 0;
+  uint32_t tokens = 1, heads = 0, head_dim = 0, dims = 0;  // dims: of a head, that turn
 };
 
 Variant choose_rope(const Capabilities& capabilities);

@@ -36,7 +36,7 @@ fn soft_cap(x: Heads, cap: f32) -> Heads {
 }
 
 // kernel: add
-// out[i] = a[i] + b[i], i < count.
+// out[i] = a[i] + scale · b[i], i < count.
 // use: index
 
 override threads: u32 = 256;
@@ -44,6 +44,7 @@ const kEach: u32 = 4;  // elements per thread, `threads` apart
 
 struct Params {
   count: u32,
+  scale: f32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -58,7 +59,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   for (var k = 0u; k < kEach; k++) {
     let i = first + k * threads;
     if (i < params.count) {
-      out[i] = a[i] + b[i];
+      out[i] = a[i] + params.scale * b[i];
     }
   }
 }
@@ -112,6 +113,36 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   let i = workgroup_index(group, groups) * threads + lane;
   if (i < params.count) {
     out[i] = soft_cap(x[i], params.cap);
+  }
+}
+
+// kernel: scale
+// out = x · factor · (1 + beta · ln(1 + ⌊position / length⌋)), row t of position state.position + t.
+// use: index
+// use: state
+
+override threads: u32 = 256;
+
+struct Params {
+  count: u32,
+  width: u32,  // of a row
+  factor: f32,
+  beta: f32,
+  length: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> state: State;
+@group(0) @binding(2) var<storage, read> x: array<f32>;
+@group(0) @binding(3) var<storage, read_write> out: array<f32>;
+
+@compute @workgroup_size(threads)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) lane: u32) {
+  let i = workgroup_index(group, groups) * threads + lane;
+  if (i < params.count) {
+    let turns = (state.position + i / params.width) / params.length;
+    out[i] = x[i] * params.factor * (1.0 + params.beta * log(1.0 + f32(turns)));
   }
 }
 

@@ -81,7 +81,8 @@ Variant choose_route(const Capabilities&) { return {{}, {{"threads", kRouteThrea
 Variant choose_combine(const Capabilities&) { return {{}, {{"threads", kCombineThreads}}}; }
 
 void record_route(Recording& recording, const std::string& step, const BoundBuffer& scores, const BoundBuffer& out,
-                  uint64_t tokens, uint32_t experts, uint32_t k) {
+                  uint64_t tokens, uint32_t experts, const Route& op) {
+  const auto k = static_cast<uint32_t>(op.k);
   if (experts > kMaxExperts || k > kMaxChosen || k > experts) {
     fail({.code = ErrorCode::kUnsupported,
           .what = "the WebGPU backend has no room for so many experts",
@@ -91,9 +92,10 @@ void record_route(Recording& recording, const std::string& step, const BoundBuff
           .todo = "Use --backend cpu"});
   }
   const Capabilities& capabilities = recording.device().capabilities();
-  recording.dispatch<wgsl::Route>(step, choose_route(capabilities),
-                                  {.tokens = static_cast<uint32_t>(tokens), .experts = experts, .k = k},
-                                  {.scores = scores, .out = out}, linear_grid(tokens, capabilities.limits));
+  recording.dispatch<wgsl::Route>(
+      step, choose_route(capabilities),
+      {.tokens = static_cast<uint32_t>(tokens), .experts = experts, .k = k, .over_all = op.over_all},
+      {.scores = scores, .out = out}, linear_grid(tokens, capabilities.limits));
 }
 
 void record_combine(Recording& recording, const std::string& step, const BoundBuffer& experts, const BoundBuffer& route,
@@ -171,7 +173,8 @@ void record_experts_up(Recording& recording, const std::string& step, const Expe
                                          .limit = glu.limit,
                                          .alpha = glu.alpha,
                                          .eps = input.eps,
-                                         .offset = input.offset},
+                                         .offset = input.offset,
+                                         .over_all = input.over_all},
                                         {.r = input.r,
                                          .norms = input.norms,
                                          .scores = input.scores,

@@ -12,10 +12,10 @@ namespace doppler::gpu {
 inline constexpr uint32_t kMaxExperts = 256, kMaxChosen = 32;  // as in ops/route.wgsl
 
 Variant choose_route(const Capabilities& capabilities);
-// scores f32 [tokens, experts]; out f32 [tokens, 2k]: the chosen experts' numbers, then the softmax of their scores.
+// scores f32 [tokens, experts]; out f32 [tokens, 2k]: the chosen experts' numbers, then their weights.
 // Fails for more experts than the kernels have room for.
 void record_route(Recording& recording, const std::string& step, const BoundBuffer& scores, const BoundBuffer& out,
-                  uint64_t tokens, uint32_t experts, uint32_t k);
+                  uint64_t tokens, uint32_t experts, const Route& op);
 
 Variant choose_combine(const Capabilities& capabilities);
 // out f32 [tokens, width] = Σ weight · experts f32 [tokens, k, width]
@@ -43,6 +43,7 @@ struct ExpertsInput {
   BoundBuffer r, norms;  // f32 [hidden]: W · norm(r) is computed
   BoundBuffer scores;    // f32 [experts]: the router's
   float eps = 0, offset = 0;
+  bool over_all = false;  // Route::over_all
 };
 
 // `up` and `down` are split between experts, if at all (upload_weight); biases f32 [experts, rows] or none.

@@ -34,6 +34,7 @@ struct Params {
   alpha: f32,
   eps: f32,
   offset: f32,
+  over_all: u32,         // see route.wgsl
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -76,7 +77,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   let expert = workgroupUniformLoad(&chosen_experts[rank]);
   if (index == 0u && thread < params.k) {
     route[thread] = f32(chosen_experts[thread]);
-    route[params.k + thread] = chosen_weight(thread, params.k);
+    route[params.k + thread] = chosen_weight(thread, params.k, params.over_all * params.experts);
   }
   if (expert < params.first_expert || expert >= params.first_expert + params.part_experts) {
     return;

@@ -133,7 +133,7 @@ uint64_t max_matmul_scratch_bytes(const Capabilities& capabilities, const Matmul
   };
   // Fewer tokens split further, within the same number of tiles: so it is enough to ask for the fewest. Tiles have a
   // power of two of tokens, those of matrices 64 or twice as many.
-  for (uint64_t n = 2; n <= shape.tokens; n *= 2) ask(n, 2 * n);
+  for (uint64_t n = 1; n <= shape.tokens; n *= 2) ask(n, 2 * n);
   for (uint64_t n = 65; n <= shape.tokens; n += 64) ask(n, n + 63);
   return bytes;
 }

@@ -19,6 +19,8 @@ struct MatmulShape {
   bool exact = false;      // x stays in f32, whatever the device can do
   bool may_split = false;  // scratch memory is at hand
   bool gathered = false;   // tokens do not lie side by side: those that chose an expert
+  // Not 0: every sum is made as in a product of so many tokens, whose kernel and splits are taken.
+  uint64_t like = 0;
 };
 
 enum class MatmulKernel : uint8_t { kMatrix, kInt8, kFloat };
@@ -42,7 +44,7 @@ std::vector<MatmulChoice> matmul_candidates(const Capabilities& capabilities, co
 // the scratch one after the other.
 uint64_t matmul_scratch_bytes(const MatmulChoice& choice, const Weight& weight, uint64_t tokens);
 
-// …for any number of tokens from 2 to shape.tokens, as choose_matmul() chooses.
+// …for any number of tokens up to shape.tokens, as choose_matmul() chooses.
 uint64_t max_matmul_scratch_bytes(const Capabilities& capabilities, const MatmulShape& shape, const Weight& weight);
 
 // x of a product: the kernel takes `plain` (f32 [tokens, cols]), `quantized` or `f16`, as MatmulChoice::kernel says;

@@ -186,12 +186,13 @@ double estimate(const MatrixTile& tile, const MatmulShape& shape, uint64_t split
   return turns * (steps * tile.step + tile.start) + sum;
 }
 
-MatmulChoice choose_matrix(const Capabilities& capabilities, const MatmulShape& shape) {
+MatmulChoice choose_matrix(const Capabilities& capabilities, const MatmulShape& shape, uint64_t fixed_splits) {
   MatmulChoice best;
   double least = 0;
   for (const MatrixTile& tile : kMatrixTiles) {
     if (!fits(tile, capabilities.limits)) continue;
     for (uint64_t splits = 1; splits <= max_splits(shape); splits *= 2) {
+      if (fixed_splits != 0 && splits != fixed_splits) continue;
       const double cost = estimate(tile, shape, splits);
       if (best.tile_rows != 0 && cost >= least) continue;
       least = cost;
@@ -219,9 +220,13 @@ std::string MatmulChoice::name() const {
 
 MatmulChoice choose_matmul(const Capabilities& capabilities, const MatmulShape& shape) {
   need_tokens(shape);
-  const MatmulKernel kernel = kernel_for(capabilities, shape);
+  MatmulShape like = shape;
+  like.like = 0;
+  if (shape.like != 0) like.tokens = shape.like;
+  const uint64_t fixed_splits = shape.like != 0 ? choose_matmul(capabilities, like).splits : 0;
+  const MatmulKernel kernel = kernel_for(capabilities, like);
   const bool f16 = holds_f16(capabilities, shape);
-  if (kernel == MatmulKernel::kMatrix) return choose_matrix(capabilities, shape);
+  if (kernel == MatmulKernel::kMatrix) return choose_matrix(capabilities, shape, fixed_splits);
   const std::span<const MatmulTile> tiles = kernel == MatmulKernel::kInt8 ? std::span<const MatmulTile>(kInt8Tiles)
                                                                           : std::span<const MatmulTile>(kFloatTiles);
   std::vector<MatmulTile> usable;
@@ -235,6 +240,13 @@ MatmulChoice choose_matmul(const Capabilities& capabilities, const MatmulShape& 
   }
   // Compiling costs more than computing where the GPU is the CPU.
   if (usable.empty() || capabilities.software) usable = {tiles.back()};
+  if (fixed_splits != 0) {  // the largest tile with enough workgroups, or the last
+    const auto enough = [&](const MatmulTile& tile) {
+      return workgroups(shape, tile) * fixed_splits >= kEnoughWorkgroups;
+    };
+    const auto tile = std::find_if(usable.begin(), usable.end(), enough);
+    return make_choice(kernel, tile == usable.end() ? usable.back() : *tile, shape, fixed_splits, f16);
+  }
   // The largest tile with enough workgroups; failing that, the largest that has them in parts; failing that, the last.
   for (uint64_t splits : {uint64_t{1}, max_splits(shape)}) {
     for (const MatmulTile& tile : usable) {

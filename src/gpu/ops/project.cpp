@@ -157,6 +157,8 @@ void record_project_norm(Recording& recording, const std::string& step, const We
     params.branch = !input.branch.buffer ? 0u : input.branch_norm ? 2u : 1u;
     params.store = store ? 1u : 0u;
     params.first_pair = pair;
+    params.branch_scale = input.branch_scale;
+    params.scale = epilogue.scale;
     const uint32_t workgroups = div_up(static_cast<uint64_t>(part.rows), prepared.rows_per_workgroup);
     recording.dispatch<wgsl::ProjectNorm>(step, prepared.variant, params,
                                           {.x = input.x,

@@ -16,6 +16,7 @@ namespace doppler::gpu {
 struct Epilogue {
   BoundBuffer bias;                      // f32 [rows of W], or none
   float softcap = 0;                     // 0: none
+  float scale = 1;                       // of W · x, by record_project_norm() only
   std::optional<Activation> activation;  // W is gate over up (upload_joined): a(gate) · up is stored
   uint32_t first_row = 0;                // where in y the first row of W lands
   bool int8 = false;                     // y is left as int8 (ops/lib/project_out.wgsl), for a stored x
@@ -31,6 +32,7 @@ struct ResidualNorm {
   BoundBuffer r;             // f32 [cols]: where r goes
   bool keep = true;          // false: r is not stored; the buffer must be there all the same
   float eps = 0, offset = 0;
+  float branch_scale = 1;  // of what is added
 };
 
 // Can these kernels do it on this device? If not, the unfused steps must.

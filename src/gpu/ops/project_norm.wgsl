@@ -1,4 +1,4 @@
-// y = W · norm(r) for one token, where r = x + branch, or x + norm(branch): the end of one block of a layer, the residual
+// y = W · norm(r) for one token, where r = x + s · branch, or x + s · norm(branch): the end of one block of a layer, the residual
 // addition and the beginning of the next block in one dispatch. Every workgroup makes the norm anew (a few KiB from the
 // cache); the first one also stores r for the next block. See lib/project.wgsl.
 // use: index
@@ -31,6 +31,8 @@ struct Params {
   branch: u32,  // 0: r = x; 1: x + branch; 2: x + norm(branch)
   store: u32,   // 1: this dispatch stores r
   first_pair: u32,  // see lib/project_out.wgsl
+  branch_scale: f32,
+  scale: f32,       // of W · norm(r), before the bias
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -96,7 +98,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   }
   var own = 0.0;
   for (var t = 0u; t < turns; t++) {
-    kept_quads[t] += kept_branch[t];
+    kept_quads[t] += params.branch_scale * kept_branch[t];
     own += dot(kept_quads[t], kept_quads[t]);
     let q = thread + t * lanes * groups;
     if (params.store == 1u && index == 0u && q < quads) {
@@ -113,6 +115,6 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     }
   }
   prepare_x(thread);
-  result_scale = inverseSqrt(group_sum_get(thread, 1u) / f32(params.cols) + params.eps);
+  result_scale = inverseSqrt(group_sum_get(thread, 1u) / f32(params.cols) + params.eps) * params.scale;
   project(first, thread);
 }

@@ -2,11 +2,18 @@
 
 // snippet: rope_rotation
 // The rotation of pair i at a position, (cos, sin) times the rope's magnitude: the product of a coarse and a fine turn
-// (rope_tables() in attention.h). `rope` holds fine [256][half], then coarse [⌈context / 256⌉][half].
+// (rope_tables() in attention.h). `rope` holds fine [256][half], then coarse [⌈context / 256⌉][half]. Pair i is dims i
+// and i + dims/2 of a head, or, past dims/2, two dims that do not turn (rope_pair).
 fn rope_rotation(position: u32, i: u32, half: u32) -> vec2<f32> {
   let fine = rope[(position & 255u) * half + i];
   let coarse = rope[(256u + (position >> 8u)) * half + i];
   return vec2<f32>(coarse.x * fine.x - coarse.y * fine.y, coarse.y * fine.x + coarse.x * fine.y);
+}
+
+// Where pair i of a head of 2 · half dims lies, of which the first 2 · turned turn.
+fn rope_pair(i: u32, half: u32, turned: u32) -> vec2<u32> {
+  let low = select(i + turned, i, i < turned);
+  return vec2<u32>(low, low + select(half - turned, turned, i < turned));
 }
 
 // kernel: rope
@@ -21,6 +28,7 @@ struct Params {
   tokens: u32,  // from state.position on
   heads: u32,
   head_dim: u32,
+  dims: u32,    // of a head, that turn
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -32,23 +40,23 @@ struct Params {
 @compute @workgroup_size(threads)
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,
         @builtin(local_invocation_index) lane: u32) {
-  let pair = workgroup_index(id, count) * threads + lane;  // its partner is half a head further
+  let pair = workgroup_index(id, count) * threads + lane;
   let pairs = params.head_dim / 2u;
   let row = params.heads * pairs;
   if (pair >= params.tokens * row) {
     return;
   }
   let turn = rope_rotation(state.position + pair / row, pair % pairs, pairs);
-  let low = pair / pairs * params.head_dim + pair % pairs;
-  out[low] = x[low] * turn.x - x[low + pairs] * turn.y;
-  out[low + pairs] = x[low + pairs] * turn.x + x[low] * turn.y;
+  let at = rope_pair(pair % pairs, pairs, params.dims / 2u) + pair / pairs * params.head_dim;
+  out[at.x] = x[at.x] * turn.x - x[at.y] * turn.y;
+  out[at.y] = x[at.y] * turn.x + x[at.x] * turn.y;
 }
 
 // kernel: rope_store
 // From raw projections to what attention reads: q and k through the per-head RMS norm (if the model has one) and the
 // rotary embedding; q goes out as f32, k and v go to the cache. 32 threads, a team, take one head of one token.
 // use: index
-// use: state
+// use: paged_state
 // use: kv_cache
 // use: pack_f16
 // use: rope_rotation
@@ -62,7 +70,7 @@ struct Params {
   heads: u32,
   kv_heads: u32,
   head_dim: u32,
-  capacity: u32,      // ring slots of the cache
+  table: u32,         // where the pages of its group begin among the state's
   first: u32,         // position of row 0, counted from …
   follow_state: u32,  // … state.position (1) or from zero (0)
   norm: u32,          // 1: per-head norm of q and k
@@ -74,6 +82,7 @@ struct Params {
   k_stride: u32,
   v_offset: u32,
   v_stride: u32,
+  dims: u32,          // of a head, that turn: a multiple of 4
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -111,9 +120,10 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     kind = 1u + head / params.kv_heads;
     head %= params.kv_heads;
   }
-  // In vec2 from here on: this thread's pairs are 2j, 2j + 1 and their partners half a head further.
+  // In vec2 from here on: this thread's pairs are 2j, 2j + 1, and `at` is where they and their partners lie.
   let dim2 = params.head_dim / 2u;
   let quads = params.head_dim / 4u;
+  let turned = params.dims / 4u;
   var source = (params.q_offset + token * params.q_stride) / 2u + head * dim2;
   if (kind == 1u) {
     source = (params.k_offset + token * params.k_stride) / 2u + head * dim2;
@@ -127,8 +137,9 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   for (var n = 0u; n < kQuads; n++) {
     let j = lane + n * kTeam;
     if (here && kind != 2u && j < quads) {
-      low[n] = load(kind, source + j);
-      high[n] = load(kind, source + quads + j);
+      let at = rope_pair(j, quads, turned);
+      low[n] = load(kind, source + at.x);
+      high[n] = load(kind, source + at.y);
       sum += dot(low[n], low[n]) + dot(high[n], high[n]);
     }
   }
@@ -153,8 +164,9 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
       for (var n = 0u; n < kQuads; n++) {
         let j = lane + n * kTeam;
         if (j < quads) {
-          low[n] *= factor * (params.norm_offset + weights[kind * dim2 + j]);
-          high[n] *= factor * (params.norm_offset + weights[kind * dim2 + quads + j]);
+          let at = rope_pair(j, quads, turned);
+          low[n] *= factor * (params.norm_offset + weights[kind * dim2 + at.x]);
+          high[n] *= factor * (params.norm_offset + weights[kind * dim2 + at.y]);
         }
       }
     }
@@ -164,7 +176,8 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   }
 
   let position = params.first + params.follow_state * state.position + token;
-  let slot = position % params.capacity;
+  let page = state.pages[params.table + position / kPage] * page_size(params.kv_heads, chunks);
+  let slot = position % kPage;
   if (kind == 2u) {
     var most = 0u;
     for (var i = 0u; i < chunks; i++) {
@@ -172,14 +185,14 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     }
     if (lane < chunks) {
       let packed = pack_value(value_first, value_second, inverse_step(most));
-      let to = 4u * value_index(head, slot, lane, params.kv_heads, chunks, params.capacity);
+      let to = 4u * value_index(page, head, slot, lane, params.kv_heads, chunks);
       cache[to] = packed.x;
       cache[to + 1u] = packed.y;
       cache[to + 2u] = packed.z;
       cache[to + 3u] = packed.w;
     }
     if (lane == 0u) {
-      cache[step_index(head, slot, params.kv_heads, chunks, params.capacity)] = step_of(most);
+      cache[step_index(page, head, slot, params.kv_heads, chunks)] = step_of(most);
     }
     return;
   }
@@ -194,15 +207,16 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     let s = vec2<f32>(even.y, odd.y);
     let a = low[n] * c - high[n] * s;
     let b = high[n] * c + low[n] * s;
+    let at = rope_pair(j, quads, turned);
     if (kind == 0u) {
-      let to = (token * params.heads + head) * dim2 + j;
-      q_out[to] = a;
-      q_out[to + quads] = b;
+      let to = (token * params.heads + head) * dim2;
+      q_out[to + at.x] = a;
+      q_out[to + at.y] = b;
       continue;
     }
     for (var side = 0u; side < 2u; side++) {
-      let pair = j + side * quads;  // of two dims; four pairs are a chunk
-      let chunk = key_index(head, pair / 4u, slot, chunks, params.capacity);
+      let pair = at[side];  // of two dims; four pairs are a chunk
+      let chunk = key_index(page, head, pair / 4u, slot, chunks);
       cache[chunk * 4u + pair % 4u] = pack_f16(select(a, b, side == 1u));
     }
   }

@@ -27,18 +27,23 @@ fn choose_experts(thread: u32, size: u32, experts: u32, k: u32) {
     }
   }
 }
-// The softmax over the chosen ones' scores, of one of them.
-fn chosen_weight(place: u32, k: u32) -> f32 {
+// The softmax over the chosen ones' scores, or all `experts`' where that is not 0, of one of them.
+fn chosen_weight(place: u32, k: u32, experts: u32) -> f32 {
   let highest = expert_scores[chosen_experts[0]];
   var sum = 0.0;
-  for (var i = 0u; i < k; i++) {
-    sum += exp(max(expert_scores[chosen_experts[i]] - highest, -80.0));
+  if (experts == 0u) {
+    for (var i = 0u; i < k; i++) {
+      sum += exp(max(expert_scores[chosen_experts[i]] - highest, -80.0));
+    }
+  }
+  for (var e = 0u; e < experts; e++) {
+    sum += exp(max(expert_scores[e] - highest, -80.0));
   }
   return exp(max(expert_scores[chosen_experts[place]] - highest, -80.0)) / sum;
 }
 
 // kernel: route
-// The k experts with the highest scores, and the softmax of their scores: a workgroup a token.
+// The k experts with the highest scores, and their weights: a workgroup a token.
 // use: index
 // use: top_experts
 
@@ -48,6 +53,7 @@ struct Params {
   tokens: u32,
   experts: u32,
   k: u32,
+  over_all: u32,  // 1: softmax over all experts, 0: over the chosen ones
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -70,7 +76,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   workgroupBarrier();
   if (lane < params.k) {
     out[token * 2u * params.k + lane] = f32(chosen_experts[lane]);
-    out[token * 2u * params.k + params.k + lane] = chosen_weight(lane, params.k);
+    out[token * 2u * params.k + params.k + lane] = chosen_weight(lane, params.k, params.over_all * params.experts);
   }
 }
 

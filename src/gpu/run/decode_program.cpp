@@ -41,6 +41,9 @@ bool DecodeProgram::possible(const GpuContext& context) {
       for (const WeightRun& run : runs) {
         if (!can_project(capabilities, shape_of(run.weight))) return false;
       }
+    } else if (group.fusion == Fusion::kAttention) {
+      if (g == 0 || context.groups[g - 1].fusion != Fusion::kProjectNorm || !is_qkv(context.groups[g - 1]))
+        return false;
     } else if (group.fusion == Fusion::kMerge) {
       if (!can_project(capabilities, shape_of(context.weights.matrix(context.step(group.steps[0]).weights[0].slot))))
         return false;
@@ -57,7 +60,7 @@ bool DecodeProgram::possible(const GpuContext& context) {
   return true;
 }
 
-DecodeProgram::DecodeProgram(GpuContext& context, const Sampling& sampling, const TapSteps* tapped)
+DecodeProgram::DecodeProgram(GpuContext& context, const std::optional<Sampling>& sampling, const TapSteps* tapped)
     : c_(context),
       sampling_(sampling),
       recording_(context.device, "decode"),
@@ -71,7 +74,7 @@ DecodeProgram::DecodeProgram(GpuContext& context, const Sampling& sampling, cons
   qkv_ = device.create_buffer("qkv", static_cast<uint64_t>(config.q_width() + 2 * config.kv_width()) * 4);
   spare_ = device.create_buffer("spare residual", static_cast<uint64_t>(config.hidden) * 4);
   uint64_t partial = 0;
-  for (const LayerCache& cache : c_.caches) {
+  for (const LayerCache& cache : c_.kv.layers()) {
     const int longest =
         cache.shape.window > 0 ? std::min(static_cast<int>(cache.shape.window), c_.context) : c_.context;
     splits_.push_back(choose_splits(device.capabilities(), cache.shape, static_cast<uint32_t>(longest)));
@@ -87,7 +90,16 @@ DecodeProgram::DecodeProgram(GpuContext& context, const Sampling& sampling, cons
     between = std::max(between, experts_between_bytes(device.capabilities(), experts_shape(c_, group)));
   }
   if (between > 0) between_ = device.create_buffer("experts' gate and up", between);
-  const uint32_t vocab = static_cast<uint32_t>(config.vocab);
+  if (sampling_) make_choice_buffers();
+  for (size_t g = 0; g < groups_.size(); ++g) record_group(g);
+  record_recomputed();
+  taps_.record(recording_);
+  if (sampling_) choose(logits());
+}
+
+void DecodeProgram::make_choice_buffers() {
+  Device& device = c_.device;
+  const uint32_t vocab = static_cast<uint32_t>(c_.config.vocab);
   out_tokens_ = device.create_buffer("chosen tokens", kKeptTokens * 4);
   seen_ = device.create_buffer("seen tokens", div_up(vocab, 32) * 4);
   pair_count_ = argmax_pairs(vocab);
@@ -98,18 +110,14 @@ DecodeProgram::DecodeProgram(GpuContext& context, const Sampling& sampling, cons
     }
   }
   pairs_ = device.create_buffer("argmax pairs", pair_count_ * 8ull);
-  if (sampling_.temperature > 0) {
+  if (sampling_->temperature > 0) {
     bins_ = device.create_buffer("sample bins", sample_bin_bytes());
     list_ = device.create_buffer("sample list", sample_list_bytes(vocab));
   }
-  for (size_t g = 0; g < groups_.size(); ++g) record_group(g);
-  record_recomputed();
-  taps_.record(recording_);
-  choose(value(c_.plan.steps.back().output));
 }
 
 void DecodeProgram::set_text(std::span<const int32_t> before, int32_t token) {
-  if (sampling_.repeat_penalty == 1) return;
+  if (!sampling_ || sampling_->repeat_penalty == 1) return;
   std::vector<uint32_t> bits(div_up(static_cast<uint32_t>(c_.config.vocab), 32));
   const auto mark = [&](int32_t id) { bits[static_cast<uint32_t>(id) / 32] |= 1u << (static_cast<uint32_t>(id) % 32); };
   for (const int32_t id : before) mark(id);
@@ -160,6 +168,7 @@ void DecodeProgram::project_norm(size_t index) {
     const Step& add = c_.step(group.add);
     input.x = value(add.inputs[0]);
     input.branch_norm = group.branch_norm >= 0;
+    input.branch_scale = std::get<Add>(add.op).scale;
     input.branch = value(input.branch_norm ? c_.step(group.branch_norm).inputs[0] : add.inputs[1]);
     // The last layer's is not needed again.
     input.keep = taps_.value(add.output) || plan_.buffer_of[static_cast<size_t>(add.output)] >= 0;
@@ -170,6 +179,7 @@ void DecodeProgram::project_norm(size_t index) {
   Epilogue epilogue;
   epilogue.bias = weights.bias ? BoundBuffer(weights.bias) : BoundBuffer();
   if (group.glu >= 0) epilogue.activation = std::get<Glu>(c_.step(group.glu).op).activation;
+  if (group.scale >= 0) epilogue.scale = std::get<Scale>(c_.step(group.scale).op).factor;
   if (group.softcap >= 0) epilogue.softcap = std::get<SoftCap>(c_.step(group.softcap).op).cap;
   epilogue.int8 = leaves_int8(index);
   epilogue.best = index + 1 == groups_.size() && only_best();
@@ -202,7 +212,7 @@ void DecodeProgram::attention(const FusedGroup& group) {
   const Step& step = c_.step(group.steps.back());
   const auto& op = std::get<Attention>(step.op);
   const size_t layer = static_cast<size_t>(op.layer);
-  const LayerCache& cache = c_.caches[layer];
+  const LayerCache& cache = c_.kv.layers()[layer];
   HeadNorm norm;
   if (const auto* q_norm = std::get_if<Norm>(&c_.step(group.steps[0]).op)) norm = {true, q_norm->eps, q_norm->offset};
   const auto& rope = std::get<Rope>(c_.step(group.steps[group.steps.size() - 3]).op);
@@ -218,7 +228,7 @@ void DecodeProgram::merge(const FusedGroup& group) {
   Epilogue epilogue;
   if (step.weights.size() > 1) epilogue.bias = c_.weights.vector(step.weights[1].slot);
   record_project_merge(recording_, step.name, c_.weights.matrix(step.weights[0].slot),
-                       {c_.caches[layer].shape, c_.state, partials(step.layer), splits_[layer]}, epilogue,
+                       {c_.kv.layers()[layer].shape, c_.state, partials(step.layer), splits_[layer]}, epilogue,
                        value(step.output));
 }
 
@@ -227,9 +237,10 @@ void DecodeProgram::experts_up(const FusedGroup& group) {
   const BoundBuffer bias = up.weights.size() > 1 ? BoundBuffer(c_.weights.vector(up.weights[1].slot)) : BoundBuffer();
   const Buffer& norms = c_.weights.group(static_cast<size_t>(&group - groups_.data()) - 1).norms;  // the router's
   const auto& op = std::get<Norm>(norm.op);
-  record_experts_up(recording_, name(group), experts_shape(c_, group), c_.weights.matrix(up.weights[0].slot),
-                    {value(norm.inputs[0]), norms, value(route.inputs[0]), op.eps, op.offset}, bias,
-                    std::get<Glu>(c_.step(group.steps[2]).op), between_, value(route.output));
+  record_experts_up(
+      recording_, name(group), experts_shape(c_, group), c_.weights.matrix(up.weights[0].slot),
+      {value(norm.inputs[0]), norms, value(route.inputs[0]), op.eps, op.offset, std::get<Route>(route.op).over_all},
+      bias, std::get<Glu>(c_.step(group.steps[2]).op), between_, value(route.output));
 }
 
 void DecodeProgram::experts_down(const FusedGroup& before) {
@@ -275,10 +286,10 @@ void DecodeProgram::single(const Step& step, bool stored) {
 // experts make.
 void DecodeProgram::record_recomputed() {
   for (const int s : taps_.recomputed_steps()) single(c_.step(s), false);
-  for (size_t layer = 0; layer < c_.caches.size(); ++layer) {
+  for (size_t layer = 0; layer < c_.kv.layers().size(); ++layer) {
     const auto number = static_cast<int>(layer);
     if (const Buffer* out = taps_.attention(number)) {
-      record_attention_merge(recording_, "tap", c_.caches[layer].shape, c_.state, partials(number), *out,
+      record_attention_merge(recording_, "tap", c_.kv.layers()[layer].shape, c_.state, partials(number), *out,
                              splits_[layer]);
     }
   }
@@ -300,26 +311,26 @@ void DecodeProgram::record_recomputed() {
 }
 
 bool DecodeProgram::only_best() const {
-  return sampling_.temperature == 0 && sampling_.repeat_penalty == 1 && groups_.back().fusion == Fusion::kProjectNorm &&
-         !taps_.value(c_.plan.steps.back().output);
+  return sampling_ && sampling_->temperature == 0 && sampling_->repeat_penalty == 1 &&
+         groups_.back().fusion == Fusion::kProjectNorm && !taps_.value(c_.plan.steps.back().output);
 }
 
 void DecodeProgram::choose(const BoundBuffer& logits) {
   const uint32_t vocab = static_cast<uint32_t>(c_.config.vocab);
   const TokenBuffers tokens{c_.state, out_tokens_, seen_};
   if (!only_best()) {
-    record_argmax_parts(recording_, "choose", logits, seen_, pairs_, vocab, sampling_.repeat_penalty);
+    record_argmax_parts(recording_, "choose", logits, seen_, pairs_, vocab, sampling_->repeat_penalty);
   }
-  if (sampling_.temperature == 0) {
+  if (sampling_->temperature == 0) {
     record_argmax_pick(recording_, "choose", pairs_, pair_count_, tokens, vocab, 1);
     return;
   }
-  const SampleOptions options{.temperature = sampling_.temperature,
-                              .top_k = static_cast<uint32_t>(sampling_.top_k),
-                              .top_p = sampling_.top_p,
-                              .min_p = sampling_.min_p,
-                              .penalty = sampling_.repeat_penalty,
-                              .seed = sampling_.seed};
+  const SampleOptions options{.temperature = sampling_->temperature,
+                              .top_k = static_cast<uint32_t>(sampling_->top_k),
+                              .top_p = sampling_->top_p,
+                              .min_p = sampling_->min_p,
+                              .penalty = sampling_->repeat_penalty,
+                              .seed = sampling_->seed};
   record_sample(recording_, "choose", options, {logits, pairs_, bins_, list_, tokens}, pair_count_, vocab, 1);
 }
 

@@ -2,6 +2,8 @@
 // The recording is made once and replayed for every token: what changes lies in DecodeState.
 #pragma once
 
+#include <optional>
+
 #include "gpu/ops/project.h"
 #include "gpu/ops/sample.h"
 #include "gpu/run/gpu_context.h"
@@ -18,20 +20,23 @@ class DecodeProgram {
   // Can this device run the fused kernels with this model's shapes?
   static bool possible(const GpuContext& context);
 
-  // What tapped steps (null: none) make is kept for each token. The token takes the same fused way; what a fusion does
-  // not store is recomputed from what the fusion read.
-  DecodeProgram(GpuContext& context, const Sampling& sampling, const TapSteps* tapped = nullptr);
+  // Without sampling nothing is chosen: the logits are kept, and DecodeState stays as it is. What tapped steps (null:
+  // none) make is kept for each token. The token takes the same fused way; what a fusion does not store is recomputed
+  // from what the fusion read.
+  DecodeProgram(GpuContext& context, const std::optional<Sampling>& sampling, const TapSteps* tapped = nullptr);
 
   // The text that a repetition penalty looks at, up to the token that runs next; tokens chosen from there on are added
   // by the kernels.
   void set_text(std::span<const int32_t> before, int32_t token);
 
   Recording& recording() { return recording_; }
-  const Sampling& sampling() const { return sampling_; }
+  const std::optional<Sampling>& sampling() const { return sampling_; }
+  const Buffer& logits() const { return value(c_.plan.steps.back().output); }
   const Buffer& out_tokens() const { return out_tokens_; }  // kKeptTokens of them
   const DecodeTaps& taps() const { return taps_; }
 
  private:
+  void make_choice_buffers();
   void record_group(size_t index);
   void project_norm(size_t index);
   void attention(const FusedGroup& group);
@@ -49,7 +54,7 @@ class DecodeProgram {
   const std::string& name(const FusedGroup& group) const;  // of its last step
 
   GpuContext& c_;
-  const Sampling sampling_;
+  const std::optional<Sampling> sampling_;
   Recording recording_;
   const std::vector<FusedGroup>& groups_;
   const DecodeTaps taps_;

@@ -211,13 +211,13 @@ Needs needs_of(const GpuContext& context, const std::vector<ExpertGroup>& groups
 
 }  // namespace
 
-Device& check_budget(Device& device, const ModelConfig& config, const Plan& plan, const Weights& weights, int context,
-                     int block, const GpuBudget& budget) {
+Device& check_budget(Device& device, const ModelConfig& config, const Plan& plan, const Weights& weights,
+                     const CacheSize& size, const GpuBudget& budget) {
   if (budget.bytes == 0) return device;
   device.measure(true);
   {
-    GpuContext c(device, config, plan, weights, context, block, true);
-    const ActivationBuffers memory(c, share_buffers(c.plan, single_steps(c.plan)), block);
+    GpuContext c(device, config, plan, weights, size, true);
+    const ActivationBuffers memory(c, share_buffers(c.plan, single_steps(c.plan)), size.block);
     needs_of(c, groups_of(c), budget);
   }
   device.measure(false);

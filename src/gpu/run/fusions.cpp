@@ -57,8 +57,12 @@ class Matcher {
       const bool own = g.matmuls.size() == 2 &&
                        glu->inputs == std::vector<int>{step(g.matmuls[0])->output, step(g.matmuls[1])->output};
       if (own && op.activation != Activation::kClampedSwiglu) g.glu = i++;
-    } else if (step_of<SoftCap>(i) && g.matmuls.size() == 1 && step(i)->inputs[0] == step(g.matmuls[0])->output) {
-      g.softcap = i++;
+    } else if (g.matmuls.size() == 1) {
+      if (step_of<Scale>(i) && std::get<Scale>(step(i)->op).beta == 0 && step(i)->inputs[0] == step(i - 1)->output &&
+          step(i - 1)->weights.size() == 1) {
+        g.scale = i++;
+      }
+      if (step_of<SoftCap>(i) && step(i)->inputs[0] == step(i - 1)->output) g.softcap = i++;
     }
     // Nothing else may want the norm's output, which is never stored; experts make it anew from what it is the norm of.
     const int experts = g.matmuls.size() == 1 && is_experts_up(i, g.norm) ? i + 1 : -1;
@@ -119,6 +123,11 @@ class Matcher {
     if (attention->inputs[0] != step(i)->output || attention->inputs[1] != step(i + 1)->output) return false;
     if (i != at_ && (step(i)->inputs[0] != step(at_)->output || step(i + 1)->inputs[0] != step(at_ + 1)->output))
       return false;
+    // The kernels know norms of heads, and heads that turn as a whole or not at all.
+    const int head = std::get<Attention>(attention->op).head_dim;
+    if (i != at_ && (std::get<Norm>(step(at_)->op).group != head || std::get<Norm>(step(at_ + 1)->op).group != head))
+      return false;
+    if (const int dims = std::get<Rope>(step(i)->op).dims; dims != 0 && dims != head) return false;
     group = {Fusion::kAttention, {}};
     for (int s = at_; s < i + 3; ++s) group.steps.push_back(s);
     return true;
@@ -157,7 +166,7 @@ class TapPlanner {
     TapSource source{s, TapSource::Kind::kValue, step.output};
     if (projects && (s == group.norm || s == group.branch_norm)) return derived(s, &TapSource::norm);
     if (projects && std::count(group.matmuls.begin(), group.matmuls.end(), s) > 0) {
-      const bool hidden = group.glu >= 0 || group.softcap >= 0;
+      const bool hidden = group.glu >= 0 || group.softcap >= 0 || group.scale >= 0;
       if (!hidden && group.matmuls.size() == 1) return source;
       source.kind = hidden ? TapSource::Kind::kRecomputed : TapSource::Kind::kQkv;
       source.of = hidden ? number : step.layer;

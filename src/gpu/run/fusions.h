@@ -12,7 +12,7 @@ namespace doppler::gpu {
 
 enum class Fusion : uint8_t {
   kSingle,       // one step as it is
-  kProjectNorm,  // [branch norm] [residual add] norm, matmul… of that norm [gated activation | soft-cap]
+  kProjectNorm,  // [branch norm] [residual add] norm, matmul… of that norm [gated activation | [scale] [soft-cap]]
   kAttention,    // [q norm, k norm] q rope, k rope, attention. Leaves the attention as partial results of splits
   kMerge,        // the matmul after it, which puts the partial results together
   kExpertsUp,    // route, experts' gate and up of the norm before the router (which is made anew), activation
@@ -23,7 +23,7 @@ struct FusedGroup {
   Fusion fusion = Fusion::kSingle;
   std::vector<int> steps;  // indices into Plan::steps, in order
   // kProjectNorm (and `norm` of kExpertsUp), indices into Plan::steps; -1 where the pattern has none
-  int branch_norm = -1, add = -1, norm = -1, glu = -1, softcap = -1;
+  int branch_norm = -1, add = -1, norm = -1, glu = -1, scale = -1, softcap = -1;
   std::vector<int> matmuls = {};
 };
 

@@ -24,9 +24,10 @@ std::vector<float> decoded(const Tensor& tensor) {
   return values;
 }
 
-std::vector<float> decoded_or_none(const Weights& weights, const std::string& slot) {
+// Empty where there is no such vector, or one of another size (a norm over all heads together).
+std::vector<float> decoded_or_none(const Weights& weights, const std::string& slot, int size) {
   const Tensor* tensor = weights.find(slot);
-  return tensor ? decoded(*tensor) : std::vector<float>();
+  return tensor && tensor->cols() == size ? decoded(*tensor) : std::vector<float>();
 }
 
 Buffer upload(Device& device, const std::string& label, const std::vector<float>& values) {
@@ -41,19 +42,6 @@ bool is_matrix(const Step& step, size_t weight) {
 }
 
 }  // namespace
-
-AttentionShape shape_of(const Attention& op, int context, int block) {
-  AttentionShape shape;
-  shape.heads = static_cast<uint32_t>(op.heads);
-  shape.kv_heads = static_cast<uint32_t>(op.kv_heads);
-  shape.head_dim = static_cast<uint32_t>(op.head_dim);
-  shape.window = static_cast<uint32_t>(op.window);
-  shape.capacity = kv_capacity(static_cast<uint32_t>(context), shape.window, static_cast<uint32_t>(block));
-  shape.scale = op.scale;
-  shape.softcap = op.softcap;
-  shape.sinks = op.sinks;
-  return shape;
-}
 
 GpuWeights::GpuWeights(Device& device, const ModelConfig& config, const Plan& plan,
                        const std::vector<FusedGroup>& groups, const Weights& weights, bool experts_later) {
@@ -79,10 +67,11 @@ GpuWeights::GpuWeights(Device& device, const ModelConfig& config, const Plan& pl
     if (!op) continue;
     const std::string layer = "layer" + std::to_string(op->layer) + ".";
     heads_.resize(static_cast<size_t>(config.layer_count()));
-    heads_[static_cast<size_t>(op->layer)] = upload(
-        device, layer + "heads",
-        gpu::head_weights(shape_of(*op, 1, 1), decoded_or_none(weights, layer + "q_norm"),
-                          decoded_or_none(weights, layer + "k_norm"), decoded_or_none(weights, layer + "sinks")));
+    heads_[static_cast<size_t>(op->layer)] =
+        upload(device, layer + "heads",
+               gpu::head_weights(shape_of(*op), decoded_or_none(weights, layer + "q_norm", op->head_dim),
+                                 decoded_or_none(weights, layer + "k_norm", op->head_dim),
+                                 decoded_or_none(weights, layer + "sinks", op->heads)));
   }
   if (tracing(Trace::kLoader) && !device.measuring()) {
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
@@ -141,37 +130,31 @@ void GpuWeights::join(Device& device, const Plan& plan, const FusedGroup& group,
 }
 
 GpuContext::GpuContext(Device& device_, const ModelConfig& config_, const Plan& plan_, const Weights& weights_,
-                       int context_, int block_, bool experts_later)
+                       const CacheSize& size, bool experts_later)
     : device(device_),
       config(config_),
       plan(plan_),
-      context(context_),
-      block(block_),
+      context(size.context),
+      block(size.block),
       groups(fuse_for_decode(plan)),
-      weights(device, config, plan, groups, weights_, experts_later) {
-  for (const Step& s : plan.steps) {
-    const auto* op = std::get_if<Attention>(&s.op);
-    if (!op) continue;
-    // Behind a window there is room for a block, or for the tokens of a decode that may be taken back, one begun ahead
-    // among them.
-    LayerCache cache{shape_of(*op, context, std::max(block, kMaxDecodeBatch + 1)), {}};
-    check_attention_shape(cache.shape, s.name);
-    cache.buffer = device.create_buffer(s.name + " cache", kv_bytes(cache.shape));
-    caches.push_back(std::move(cache));
-  }
+      weights(device, config, plan, groups, weights_, experts_later),
+      kv(device, plan, size),
+      state(kv.state()) {
   for (const RopeConfig& rope : config.ropes) {
-    const std::vector<float> table = rope_tables(make_rope_table(rope, config.head_dim), context);
+    if (rotary_dims(rope, config.head_dim) % 4) {
+      fail({.code = ErrorCode::kUnsupported,
+            .what = "the WebGPU backend does not turn so many dims of a head",
+            .where = config.id,
+            .expected = "a multiple of 4",
+            .got = std::to_string(rotary_dims(rope, config.head_dim)),
+            .todo = "Use --backend cpu"});
+    }
+    const std::vector<float> table =
+        rope_tables(make_rope_table(rope, config.head_dim, context), context, config.head_dim / 2);
     ropes.push_back(device.create_buffer("rope", table.size() * sizeof(float)));
     write<float>(device, ropes.back(), table);
   }
-  state = device.create_buffer("state", sizeof(DecodeState));
   tokens = device.create_buffer("tokens", static_cast<uint64_t>(block) * sizeof(uint32_t));
-}
-
-uint64_t GpuContext::cache_bytes() const {
-  uint64_t bytes = 0;
-  for (const LayerCache& cache : caches) bytes += cache.buffer.size();
-  return bytes;
 }
 
 }  // namespace doppler::gpu

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "gpu/ops/attention.h"
 #include "gpu/ops/weight.h"
 #include "gpu/run/fusions.h"
+#include "gpu/run/kv_pool.h"
 #include "model/weights.h"
 
 namespace doppler::gpu {
@@ -53,22 +53,11 @@ class GpuWeights {
   std::vector<Buffer> heads_;  // by layer, see attention.h
 };
 
-// The shape of a plan's attention step, with a cache for `context` tokens run in blocks of at most `block`.
-AttentionShape shape_of(const Attention& op, int context, int block);
-
-// Tokens that one submit may decode at most.
-inline constexpr int kMaxDecodeBatch = 64;
-
-struct LayerCache {
-  AttentionShape shape;
-  Buffer buffer;  // kv_bytes(shape)
-};
-
 struct GpuContext {
   // The plan and the config are copied; the weights are read and not needed afterwards, but for experts
   // that are handed over later.
-  GpuContext(Device& device_, const ModelConfig& config_, const Plan& plan_, const Weights& weights_, int context_,
-             int block_, bool experts_later);
+  GpuContext(Device& device_, const ModelConfig& config_, const Plan& plan_, const Weights& weights_,
+             const CacheSize& size, bool experts_later);
 
   Device& device;
   const ModelConfig config;
@@ -76,15 +65,14 @@ struct GpuContext {
   const int context, block;
   const std::vector<FusedGroup> groups;
   GpuWeights weights;
-  bool paged = false;              // are experts? See expert_pager.h
-  std::vector<LayerCache> caches;  // by layer
-  std::vector<Buffer> ropes;       // by rope
-  Buffer state;                    // DecodeState
-  Buffer tokens;                   // u32 [block]
+  bool paged = false;  // are experts? See expert_pager.h
+  KvPool kv;
+  const Buffer& state;        // the pool's
+  std::vector<Buffer> ropes;  // by rope
+  Buffer tokens;              // u32 [block]
 
   const Step& step(int s) const { return plan.steps[static_cast<size_t>(s)]; }
   int width(int value) const { return plan.values[static_cast<size_t>(value)].width; }
-  uint64_t cache_bytes() const;
 };
 
 }  // namespace doppler::gpu

@@ -39,16 +39,15 @@ class GpuExecutor : public Executor {
       : device_({.adapter = options.device, .unchecked = !options.checked}),
         block_(std::max(1, std::min(options.block > 0 ? options.block : kBlock, options.context))),
         budget_{options.gpu_memory, static_cast<int>(max_rows_of_logits(config)), 0},
-        c_(check_budget(device_, config, plan, weights, options.context, block_, budget_), config, plan, weights,
-           options.context, block_, budget_.bytes > 0),
+        c_(check_budget(device_, config, plan, weights, cache_size(options), budget_), config, plan, weights,
+           cache_size(options), budget_.bytes > 0),
         memory_(std::make_shared<ActivationBuffers>(c_, share_buffers(c_.plan, single_steps(c_.plan)), block_)),
         weights_(weights) {
     if (budget_.bytes > 0) pager_ = place_experts(c_, weights_, budget_);
   }
 
   std::string_view name() const override { return "webgpu"; }
-  int position() const override { return position_; }
-  void reset() override { rewind(0); }
+  KvCache& cache() override { return c_.kv.cache(); }
   void set_tap(Tap tap) override { set_tap_at(std::move(tap), {}); }
   void set_tap_at(Tap tap, TapSteps steps) override {
     tap_ = std::move(tap);
@@ -67,79 +66,93 @@ class GpuExecutor : public Executor {
     counters.expert_misses = misses_before_ + (pager_ ? pager_->misses() : 0);
     return counters;
   }
-  size_t context_bytes() const override { return c_.cache_bytes(); }
+  size_t context_bytes() const override { return c_.kv.bytes(); }
 
-  std::span<const float> forward(std::span<const int32_t> tokens, Logits want) override {
-    check_tokens(c_.config, tokens, position_, c_.context);
-    const size_t most = want == Logits::kAll ? max_rows_of_logits(c_.config) : static_cast<size_t>(block_);
+  // Item after item; a tap sees the first.
+  std::span<const float> run(std::span<const BatchItem> batch) override {
     logits_.clear();
-    while (!tokens.empty()) {
-      const std::span<const int32_t> block = tokens.first(std::min(most, tokens.size()));
-      tokens = tokens.subspan(block.size());
-      const int count = static_cast<int>(block.size());
-      run_block(block, want == Logits::kAll ? count : want == Logits::kLast && tokens.empty() ? 1 : 0);
+    kept_rows_ = 0;
+    size_t rows = 0;
+    for (const BatchItem& item : batch) {
+      rows += item.want == Logits::kAll ? item.tokens.size() : item.want == Logits::kLast ? 1 : 0;
     }
+    batch_rows_ = std::min(rows, max_rows_of_logits(c_.config));
+    for (const BatchItem& item : batch) check_tokens(c_.config, item.tokens, item.sequence->length(), c_.context);
+    for (const BatchItem& item : batch) {
+      const bool tapped = tap_ && &item == batch.data();
+      if (item.phase == Phase::kDecode) {
+        run_decode(item, tapped);
+      } else {
+        run_prefill(item, tapped);
+      }
+    }
+    read_kept();
     return logits_;
   }
 
-  std::vector<int32_t> decode(int32_t token, int count, const Sampling& sampling, uint64_t draw, bool more) override {
-    count = std::min({count, kMaxDecodeBatch, c_.context - position_});
-    if (count < 1 || !DecodeProgram::possible(c_)) return {};
-    if (tap_ && budget_.bytes > 0) return {};  // what a block's taps take is in the budget
-    if (tap_) return decode_tapped(token, count, sampling, draw);
-    check_tokens(c_.config, std::span(&token, 1), position_, c_.context);
+  std::vector<int32_t> decode(Sequence& sequence, int32_t token, int count, const Sampling& sampling, uint64_t draw,
+                              bool more) override {
+    count = std::min({count, kMaxDecodeBatch, c_.context - sequence.length()});
+    if (count < 1 || !can_fuse(static_cast<bool>(tap_))) return {};
+    check_tokens(c_.config, std::span(&token, 1), sequence.length(), c_.context);
+    std::vector<int32_t> chosen = tap_ ? decode_tapped(sequence, token, count, sampling, draw)
+                                       : decode_ahead(sequence, token, count, sampling, draw, more);
+    std::vector<int32_t> ran = {token};
+    ran.insert(ran.end(), chosen.begin(), chosen.end() - 1);
+    cache().append(sequence, ran, Phase::kDecode);
+    return chosen;
+  }
+
+  std::vector<int32_t> decode_ahead(Sequence& sequence, int32_t token, int count, const Sampling& sampling,
+                                    uint64_t draw, bool more) {
     prepare_decode(sampling);
-    const bool begun = begun_ && begun_->position == position_ && begun_->token == token && begun_->draw == draw;
-    if (!begun) begin(*decode_, token, draw);
+    const int end = sequence.length() + count;
+    const bool begun = begun_ && begun_->sequence == sequence.id() && begun_->position == sequence.length() &&
+                       begun_->token == token && begun_->draw == draw;
+    if (!begun) produced_ = 0;
+    // And at the next one while these are read and looked at, where there is room for it.
+    bool go_on = more && count >= kBatchWorthGoingOn && end < c_.context &&
+                 produced_ + count + 1 + kMaxDecodeBatch <= DecodeProgram::kKeptTokens;
+    go_on = go_on && cache().reserve(sequence, count + 1);
+    take(sequence, count + (go_on ? 1 : 0));
+    if (!begun) begin(*decode_, sequence, token, draw);
     begun_.reset();
     submit_tokens(*decode_, begun ? 1 : 0, count);
     ask_for_chosen(count);
-    position_ += count;
     produced_ += count;
-    // And at the next one while these are read and looked at.
-    const bool go_on = more && count >= kBatchWorthGoingOn && position_ < c_.context &&
-                       produced_ + 1 + kMaxDecodeBatch <= DecodeProgram::kKeptTokens;
     if (go_on) device_.submit(decode_->recording());
     std::vector<int32_t> chosen(static_cast<size_t>(count));
     device_.end_read(chosen_, std::as_writable_bytes(std::span(chosen)));
-    if (go_on) begun_ = Begun{position_, chosen.back(), draw + static_cast<uint64_t>(count)};
-    add_text(token, chosen);
+    if (go_on) begun_ = Begun{sequence.id(), end, chosen.back(), draw + static_cast<uint64_t>(count)};
     return chosen;
   }
 
   // The same, with the values of tapped steps kept on the GPU for every token and read after the submit.
-  std::vector<int32_t> decode_tapped(int32_t token, int count, const Sampling& sampling, uint64_t draw) {
-    check_tokens(c_.config, std::span(&token, 1), position_, c_.context);
-    if (!tapped_decode_ || !same(tapped_decode_->sampling(), sampling)) {
-      tapped_decode_.reset();
-      tapped_decode_ = std::make_unique<DecodeProgram>(c_, sampling, &tapped_);
-      kernels_.clear();
-      add_kernels(tapped_decode_->recording(), kernels_);
-      for (const FusedGroup& group : c_.groups) {
-        const std::string text = kernels_[c_.step(group.steps.back()).name];
-        for (const int s : group.steps) kernels_.try_emplace(c_.step(s).name, text);
-      }
-    }
+  std::vector<int32_t> decode_tapped(Sequence& sequence, int32_t token, int count, const Sampling& sampling,
+                                     uint64_t draw) {
+    prepare_tapped_decode(sampling);
     count = std::min(count, tapped_decode_->taps().max_tokens());
-    begin(*tapped_decode_, token, draw);
+    take(sequence, count);
+    begin(*tapped_decode_, sequence, token, draw);
     submit_tokens(*tapped_decode_, 0, count);
     const auto chosen = gpu::read<int32_t>(device_, tapped_decode_->out_tokens(), static_cast<size_t>(count));
-    const int first = position_;
-    position_ += count;
-    add_text(token, chosen);
-    tapped_decode_->taps().hand_over(count, first, tap_);
+    tapped_decode_->taps().hand_over(count, sequence.length(), tap_);
     return chosen;
   }
 
-  DecodeProfile profile(int32_t token) override {
+  DecodeProfile profile(Sequence& sequence, int32_t token) override {
     if (!device_.capabilities().timestamps || !DecodeProgram::possible(c_)) return {};
-    check_tokens(c_.config, std::span(&token, 1), position_, c_.context);
-    prepare_decode({});
+    check_tokens(c_.config, std::span(&token, 1), sequence.length(), c_.context);
+    prepare_decode(Sampling{});
     DecodeProfile profile;
-    profile.batch = std::min(kProfiledTokens, c_.context - position_);
-    set_state(token, 0);
+    profile.batch = std::min(kProfiledTokens, c_.context - sequence.length());
+    take(sequence, profile.batch);
+    const auto start_again = [&] {
+      set_state({static_cast<uint32_t>(sequence.length()), static_cast<uint32_t>(token)});
+    };
+    start_again();
     profile.gpu_ns = device_.time_ns(decode_->recording(), profile.batch) / profile.batch;
-    set_state(token, 0);
+    start_again();
     device_.wait();
     const HostTimes before = device_.host_times();
     device_.submit(decode_->recording(), profile.batch);
@@ -151,23 +164,73 @@ class GpuExecutor : public Executor {
     profile.encode_ns = (after.encode_ns - before.encode_ns) / profile.batch;
     profile.submit_ns = (after.submit_ns - before.submit_ns) / profile.batch;
     profile.read_ns = read.count() / profile.batch;
-    set_state(token, 0);
+    start_again();
     for (StepTime& time : device_.profile(decode_->recording())) {
       profile.dispatches.push_back({std::move(time.step), time.begin_ns, time.end_ns});
     }
-    ++position_;
-    text_.push_back(token);
+    cache().append(sequence, std::span(&token, 1), Phase::kDecode);
     return profile;
   }
 
-  // A ring has room for a block beside its window, so the last tokens' slots still hold what they replaced.
-  void rewind(int to) override {
-    position_ = to;
-    text_.resize(static_cast<size_t>(to));
+ private:
+  CacheSize cache_size(const ExecutorOptions& options) const {
+    return {options.context, block_, options.sequences, options.cache_memory};
   }
 
- private:
-  static bool same(const Sampling& a, const Sampling& b) {
+  // Room for `tokens` behind the sequence, which is the one that programs run from now on.
+  void take(Sequence& sequence, int tokens, int back = 0) {
+    reserve_room(cache(), sequence, tokens, back);
+    c_.kv.show(sequence);
+  }
+
+  // Can the fused programs decode here? Where memory is bounded, what a block's taps take is in the budget, and no
+  // other's.
+  bool can_fuse(bool tapped) const { return DecodeProgram::possible(c_) && !(tapped && budget_.bytes > 0); }
+
+  void run_prefill(const BatchItem& item, bool tapped) {
+    const size_t most = item.want == Logits::kAll ? max_rows_of_logits(c_.config) : static_cast<size_t>(block_);
+    for (std::span<const int32_t> tokens = item.tokens; !tokens.empty();) {
+      const std::span<const int32_t> block = tokens.first(std::min(most, tokens.size()));
+      tokens = tokens.subspan(block.size());
+      const bool wanted = item.want == Logits::kAll || tokens.empty();
+      take(*item.sequence, static_cast<int>(block.size()));
+      run_block(*item.sequence, block, {static_cast<int>(block.size()), wanted ? item.want : Logits::kNone}, tapped);
+      cache().append(*item.sequence, block, Phase::kPrefill);
+    }
+  }
+
+  // Token by token, so that each is computed as if it came alone. All of them can be taken back.
+  void run_decode(const BatchItem& item, bool tapped) {
+    const bool fused = can_fuse(tapped);
+    for (size_t i = 0; i < item.tokens.size(); ++i) {
+      const std::span<const int32_t> token = item.tokens.subspan(i, 1);
+      const bool wanted = item.want == Logits::kAll || (item.want == Logits::kLast && i + 1 == item.tokens.size());
+      take(*item.sequence, 1, static_cast<int>(i));
+      if (fused) {
+        run_token(*item.sequence, token[0], wanted, tapped);
+      } else {
+        run_block(*item.sequence, token, {1, wanted ? Logits::kLast : Logits::kNone, Phase::kDecode}, tapped);
+      }
+      cache().append(*item.sequence, token, Phase::kDecode);
+    }
+  }
+
+  void run_token(const Sequence& sequence, int32_t token, bool wanted, bool tapped) {
+    if (tapped) {
+      prepare_tapped_decode({});
+    } else if (!one_token_) {
+      one_token_ = std::make_unique<DecodeProgram>(c_, std::nullopt);
+    }
+    DecodeProgram& program = tapped ? *tapped_decode_ : *one_token_;
+    set_state({static_cast<uint32_t>(sequence.length()), static_cast<uint32_t>(token)});
+    device_.submit(program.recording());
+    if (tapped) program.taps().hand_over(1, sequence.length(), tap_);
+    if (wanted) read_logits(program.logits(), 1);
+  }
+
+  static bool same(const std::optional<Sampling>& x, const std::optional<Sampling>& y) {
+    if (!x || !y) return !x && !y;
+    const Sampling &a = *x, &b = *y;
     return a.temperature == b.temperature && a.top_k == b.top_k && a.top_p == b.top_p && a.min_p == b.min_p &&
            a.repeat_penalty == b.repeat_penalty && a.seed == b.seed;
   }
@@ -177,6 +240,7 @@ class GpuExecutor : public Executor {
     programs_.clear();
     tapped_program_.reset();
     decode_.reset();
+    one_token_.reset();
     begun_.reset();
     if (pager_) {
       hits_before_ += pager_->hits();
@@ -204,6 +268,18 @@ class GpuExecutor : public Executor {
     decode_ = std::make_unique<DecodeProgram>(c_, sampling);
   }
 
+  void prepare_tapped_decode(const std::optional<Sampling>& sampling) {
+    if (tapped_decode_ && same(tapped_decode_->sampling(), sampling)) return;
+    tapped_decode_.reset();
+    tapped_decode_ = std::make_unique<DecodeProgram>(c_, sampling, &tapped_);
+    kernels_.clear();
+    add_kernels(tapped_decode_->recording(), kernels_);
+    for (const FusedGroup& group : c_.groups) {
+      const std::string text = kernels_[c_.step(group.steps.back()).name];
+      for (const int s : group.steps) kernels_.try_emplace(c_.step(s).name, text);
+    }
+  }
+
   // The GPU is at the first tokens while the others are encoded.
   void submit_tokens(DecodeProgram& program, int done, int count) {
     while (done < count) {
@@ -222,60 +298,47 @@ class GpuExecutor : public Executor {
     device_.begin_read(chosen_);
   }
 
-  void set_state(int32_t token, uint32_t draw) {
-    const DecodeState state{static_cast<uint32_t>(position_), static_cast<uint32_t>(token), draw, 0};
-    device_.write(c_.state, 0, std::as_bytes(std::span(&state, 1)));
+  void set_state(const DecodeState& state) {
+    c_.kv.set_state(state);
     produced_ = 0;
     begun_.reset();
   }
 
-  void begin(DecodeProgram& program, int32_t token, uint64_t draw) {
-    set_state(token, static_cast<uint32_t>(draw));
-    program.set_text(text_, token);
+  void begin(DecodeProgram& program, const Sequence& sequence, int32_t token, uint64_t draw) {
+    set_state({static_cast<uint32_t>(sequence.length()), static_cast<uint32_t>(token), static_cast<uint32_t>(draw)});
+    program.set_text(sequence.tokens(), token);
   }
 
-  // A decode ran the token and what it chose but the last.
-  void add_text(int32_t token, std::span<const int32_t> chosen) {
-    text_.push_back(token);
-    text_.insert(text_.end(), chosen.begin(), chosen.end() - 1);
-  }
-
-  StepProgram& program(int tokens, int logit_rows) {
-    auto& found = programs_[{tokens, logit_rows}];
+  StepProgram& program(const StepShape& shape) {
+    auto& found = programs_[shape];
     if (!found) {
       if (pager_) programs_.clear();  // there is room for one
-      auto fresh = std::make_unique<StepProgram>(c_, memory_, tokens, logit_rows);
+      auto fresh = std::make_unique<StepProgram>(c_, memory_, shape);
       if (programs_.size() > kMaxPrograms) programs_.clear();
-      return *(programs_[{tokens, logit_rows}] = std::move(fresh));
+      return *(programs_[shape] = std::move(fresh));
     }
     return *found;
   }
 
-  void run_block(std::span<const int32_t> tokens, int logit_rows) {
-    const int count = static_cast<int>(tokens.size());
+  void run_block(const Sequence& sequence, std::span<const int32_t> tokens, const StepShape& shape, bool tapped) {
     gpu::write<int32_t>(device_, c_.tokens, tokens);
-    set_state(tokens[0], 0);
-    if (tap_) {
-      run_tapped(count, logit_rows);
-    } else {
-      StepProgram& block = program(count, logit_rows);
-      submit(block);
-      if (logit_rows > 0) read_logits(block);
-    }
-    position_ += count;
-    text_.insert(text_.end(), tokens.begin(), tokens.end());
+    set_state({static_cast<uint32_t>(sequence.length()), static_cast<uint32_t>(tokens[0])});
+    if (tapped) return run_tapped(sequence, shape);
+    StepProgram& block = program(shape);
+    submit(block);
+    if (block.logit_rows() > 0) read_logits(block.logits(), block.logit_rows());
   }
 
   // Copies of the tapped values are made on the GPU inside the recording and read after the one submit.
-  void run_tapped(int count, int logit_rows) {
-    if (!tapped_program_ || tapped_program_->tokens() != count || tapped_program_->logit_rows() != logit_rows) {
+  void run_tapped(const Sequence& sequence, const StepShape& shape) {
+    if (!tapped_program_ || tapped_program_->shape() != shape) {
       tapped_program_.reset();
       if (budget_.bytes > 0) {
         programs_.clear();
-        const uint64_t bytes = tapped_bytes(c_, tapped_, count, logit_rows);
+        const uint64_t bytes = tapped_bytes(c_, tapped_, shape.tokens, shape.logit_rows());
         if (bytes > budget_.tapped) make_room(bytes);
       }
-      tapped_program_ = std::make_unique<StepProgram>(c_, memory_, count, logit_rows, &tapped_);
+      tapped_program_ = std::make_unique<StepProgram>(c_, memory_, shape, &tapped_);
       kernels_.clear();
       for (const StepPart& part : tapped_program_->parts()) add_kernels(part.recording, kernels_);
     }
@@ -287,16 +350,39 @@ class GpuExecutor : public Executor {
       const int rows = block.rows(step);
       const std::vector<float> values =
           gpu::read<float>(device_, output, static_cast<size_t>(rows) * static_cast<size_t>(c_.width(step.output)));
-      tap_(step, values, rows, position_ + count - rows);
+      tap_(step, values, rows, sequence.length() + shape.tokens - rows);
     }
-    if (logit_rows > 0) read_logits(block);
+    if (block.logit_rows() > 0) read_logits(block.logits(), block.logit_rows());
   }
 
-  void read_logits(const StepProgram& block) {
-    const size_t size = static_cast<size_t>(block.logit_rows()) * static_cast<size_t>(c_.config.vocab);
+  // Those of many items are kept on the GPU and read together: it goes on with the next while nobody waits.
+  void read_logits(const Buffer& logits, int rows) {
+    const auto count = static_cast<size_t>(rows);
+    if (count >= batch_rows_ || budget_.bytes > 0) {
+      read_kept();
+      return read_rows(logits, count);
+    }
+    if (kept_rows_ + count > batch_rows_) read_kept();
+    const uint64_t row = static_cast<uint64_t>(c_.config.vocab) * sizeof(float);
+    if (!kept_ || kept_.size() < batch_rows_ * row) {
+      kept_ = {};
+      kept_ = device_.create_buffer("logits of a batch", batch_rows_ * row);
+    }
+    Recording copy(device_, "logits");
+    copy.copy("logits", logits, 0, kept_, kept_rows_ * row, count * row);
+    device_.submit(copy);
+    kept_rows_ += count;
+  }
+
+  void read_kept() {
+    if (kept_rows_ > 0) read_rows(kept_, kept_rows_);
+    kept_rows_ = 0;
+  }
+
+  void read_rows(const Buffer& logits, size_t rows) {
     const size_t before = logits_.size();
-    logits_.resize(before + size);
-    device_.read(block.logits(), 0, std::as_writable_bytes(std::span(logits_).subspan(before)));
+    logits_.resize(before + rows * static_cast<size_t>(c_.config.vocab));
+    device_.read(logits, 0, std::as_writable_bytes(std::span(logits_).subspan(before)));
   }
 
   Device device_;
@@ -307,10 +393,11 @@ class GpuExecutor : public Executor {
   const Weights& weights_;                        // read after the upload only where there is a budget
   std::unique_ptr<ExpertPager> pager_;            // none where all experts are on the GPU
   uint64_t hits_before_ = 0, misses_before_ = 0;  // of pagers before this one
-  std::map<std::pair<int, int>, std::unique_ptr<StepProgram>> programs_;  // by tokens and logit rows
-  std::unique_ptr<DecodeProgram> decode_;
+  std::map<StepShape, std::unique_ptr<StepProgram>> programs_;
+  std::unique_ptr<DecodeProgram> decode_, one_token_;  // that choose the next token, and that leave the logits
   // The token after the last decode's, which the GPU has begun with.
   struct Begun {
+    uint64_t sequence;
     int position;
     int32_t token;
     uint64_t draw;
@@ -319,13 +406,13 @@ class GpuExecutor : public Executor {
   int produced_ = 0;  // tokens in out_tokens that the host knows of
   Buffer chosen_;
   std::vector<float> logits_;
+  Buffer kept_;  // rows of the batch's logits that are still to be read
+  size_t kept_rows_ = 0, batch_rows_ = 0;
   Tap tap_;
   TapSteps tapped_;
   std::unique_ptr<StepProgram> tapped_program_;
   std::unique_ptr<DecodeProgram> tapped_decode_;
   std::map<std::string, std::string> kernels_;  // by step, of the tapped program that ran last
-  int position_ = 0;
-  std::vector<int32_t> text_;  // the tokens in the context
 };
 
 }  // namespace

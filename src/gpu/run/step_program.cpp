@@ -11,6 +11,9 @@
 namespace doppler::gpu {
 namespace {
 
+// How a block's products are made, so that a prompt's numbers do not depend on how it is cut.
+constexpr uint64_t kLikeTokens = 512;
+
 uint64_t f32_bytes(int width, int rows) { return static_cast<uint64_t>(width) * static_cast<uint64_t>(rows) * 4; }
 
 MatmulShape matmul_shape(const Weight& weight, int tokens) {
@@ -21,6 +24,7 @@ MatmulShape matmul_shape(const Weight& weight, int tokens) {
   shape.cols = static_cast<uint64_t>(weight.cols);
   shape.exact = !takes_int8(weight.dtype);
   shape.may_split = true;
+  shape.like = kLikeTokens;
   return shape;
 }
 
@@ -114,9 +118,9 @@ ActivationBuffers::ActivationBuffers(GpuContext& context, BufferPlan buffer_plan
   if (scratch_bytes > 0) scratch = device.create_buffer("matmul scratch", scratch_bytes);
 }
 
-StepProgram::StepProgram(GpuContext& context, std::shared_ptr<ActivationBuffers> memory, int tokens, int logit_rows,
+StepProgram::StepProgram(GpuContext& context, std::shared_ptr<ActivationBuffers> memory, const StepShape& shape,
                          const TapSteps* tapped)
-    : c_(context), memory_(std::move(memory)), tokens_(tokens), logit_rows_(logit_rows) {
+    : c_(context), memory_(std::move(memory)), shape_(shape), tokens_(shape.tokens), logit_rows_(shape.logit_rows()) {
   if (c_.paged) {
     parts_.emplace_back(c_.device, nullptr);
   } else {
@@ -154,8 +158,8 @@ void StepProgram::tap_keys(const Step& k) {
   const auto& op = std::get<Rope>(k.op);
   const auto head = static_cast<uint32_t>(op.head_dim), width = static_cast<uint32_t>(c_.width(k.output));
   taps_[k.output] = c_.device.create_buffer("tap of " + k.name, f32_bytes(c_.width(k.output), tokens_));
-  record_rope(recording(), "tap", {static_cast<uint32_t>(tokens_), width / head, head}, c_.state,
-              c_.ropes[static_cast<size_t>(op.rope)], value(k.inputs[0]), taps_[k.output]);
+  record_rope(recording(), "tap", {static_cast<uint32_t>(tokens_), width / head, head, static_cast<uint32_t>(op.dims)},
+              c_.state, c_.ropes[static_cast<size_t>(op.rope)], value(k.inputs[0]), taps_[k.output]);
 }
 
 // A value of all tokens lives in the shared memory, one of a few in a buffer of its own.
@@ -211,7 +215,8 @@ void StepProgram::matmul(const Step& step, int tokens) {
       step.weights.size() > 1 ? BoundBuffer(c_.weights.vector(step.weights[1].slot)) : BoundBuffer();
   const Buffer x = value(step.inputs[0]);
   const Buffer& out = step.logits_only ? own_value(step) : value(step.output);
-  if (tokens == 1) {
+  // One token by itself: a decoded one, or the last of a prompt whose logits are wanted.
+  if (shape_.phase == Phase::kDecode || (step.logits_only && shape_.want == Logits::kLast)) {
     const MatvecShape shape{weight.dtype, static_cast<uint64_t>(weight.rows), static_cast<uint64_t>(weight.cols),
                             !takes_int8(weight.dtype)};
     const Variant variant = choose_matvec(c_.device.capabilities(), shape);
@@ -235,16 +240,18 @@ void StepProgram::matmul(const Step& step, int tokens) {
 void StepProgram::record(const Rope&, const Step& step) { rotated_[step.output] = &step; }
 
 void StepProgram::record(const Attention& op, const Step& step) {
-  const LayerCache& cache = c_.caches[static_cast<size_t>(op.layer)];
+  const LayerCache& cache = c_.kv.layers()[static_cast<size_t>(op.layer)];
   const Step& q = *rotated_.at(step.inputs[0]);
   const Step& k = *rotated_.at(step.inputs[1]);
   if (taps_.count(k.output) > 0) tap_keys(k);
   const Buffer& heads = c_.weights.head_weights(op.layer);
+  const auto& turn = std::get<Rope>(q.op);
   const Buffer& turned = value(q.output);
   const uint32_t tokens = static_cast<uint32_t>(tokens_);
   record_rope_store(recording(), q.name, cache.shape, {},
                     separate_projections(value(q.inputs[0]), value(k.inputs[0]), value(step.inputs[2]), cache.shape),
-                    {c_.state, heads, c_.ropes[static_cast<size_t>(std::get<Rope>(q.op).rope)], cache.buffer, turned},
+                    {c_.state, heads, c_.ropes[static_cast<size_t>(turn.rope)], cache.buffer, turned,
+                     static_cast<uint32_t>(turn.dims)},
                     tokens, {});
   record_attention_prefill(recording(), step.name, cache.shape,
                            {c_.state, turned, cache.buffer, heads, value(step.output)}, tokens, {});
@@ -257,9 +264,9 @@ void StepProgram::record(const Glu& op, const Step& step) {
              count);
 }
 
-void StepProgram::record(const Add&, const Step& step) {
+void StepProgram::record(const Add& op, const Step& step) {
   record_add(recording(), step.name, value(step.inputs[0]), value(step.inputs[1]), value(step.output),
-             static_cast<uint64_t>(tokens_) * static_cast<uint64_t>(c_.width(step.output)));
+             static_cast<uint64_t>(tokens_) * static_cast<uint64_t>(c_.width(step.output)), op.scale);
 }
 
 void StepProgram::record(const SoftCap& op, const Step& step) {
@@ -268,9 +275,16 @@ void StepProgram::record(const SoftCap& op, const Step& step) {
                  static_cast<uint64_t>(rows(step)) * static_cast<uint64_t>(c_.width(step.output)), op.cap);
 }
 
+void StepProgram::record(const Scale& op, const Step& step) {
+  const Buffer x = value(step.inputs[0]);
+  const Buffer& out = step.logits_only ? own_value(step) : value(step.output);
+  const auto width = static_cast<uint32_t>(c_.width(step.output));
+  record_scale(recording(), step.name, op, c_.state, x, out, static_cast<uint64_t>(rows(step)) * width, width);
+}
+
 void StepProgram::record(const Route& op, const Step& step) {
   record_route(recording(), step.name, value(step.inputs[0]), value(step.output), static_cast<uint64_t>(tokens_),
-               static_cast<uint32_t>(c_.width(step.inputs[0])), static_cast<uint32_t>(op.k));
+               static_cast<uint32_t>(c_.width(step.inputs[0])), op);
 }
 
 void StepProgram::record(const ExpertMatMul&, const Step& step) {

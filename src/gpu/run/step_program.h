@@ -63,14 +63,25 @@ struct StepPart {
   uint32_t tile_tokens = 0;       // of its map
 };
 
+// What a program runs. Its numbers depend on the phase and the wish, never on how many tokens there are; in
+// Phase::kDecode there is one.
+struct StepShape {
+  int tokens = 0;
+  Logits want = Logits::kNone;
+  Phase phase = Phase::kPrefill;
+
+  int logit_rows() const { return want == Logits::kAll ? tokens : want == Logits::kLast ? 1 : 0; }
+  auto operator<=>(const StepShape&) const = default;
+};
+
 class StepProgram {
  public:
-  // logit_rows: 0 (none), 1 (the last token's) or `tokens`. The outputs of tapped steps are copied, inside the
-  // recording, to buffers of their own (`tapped` null: no step is).
-  StepProgram(GpuContext& context, std::shared_ptr<ActivationBuffers> memory, int tokens, int logit_rows,
+  // The outputs of tapped steps are copied, inside the recording, to buffers of their own (`tapped` null: no step is).
+  StepProgram(GpuContext& context, std::shared_ptr<ActivationBuffers> memory, const StepShape& shape,
               const TapSteps* tapped = nullptr);
 
   std::list<StepPart>& parts() { return parts_; }
+  const StepShape& shape() const { return shape_; }
   int tokens() const { return tokens_; }
   int logit_rows() const { return logit_rows_; }
 
@@ -93,6 +104,7 @@ class StepProgram {
   void record(const Glu& op, const Step& step);
   void record(const Add& op, const Step& step);
   void record(const SoftCap& op, const Step& step);
+  void record(const Scale& op, const Step& step);
   void record(const Route& op, const Step& step);
   void record(const ExpertMatMul& op, const Step& step);
   void record(const Combine& op, const Step& step);
@@ -108,6 +120,7 @@ class StepProgram {
 
   GpuContext& c_;
   std::shared_ptr<ActivationBuffers> memory_;
+  const StepShape shape_;
   const int tokens_, logit_rows_;
   std::list<StepPart> parts_;
   std::map<int, Buffer> own_;           // values of steps that run for some tokens only

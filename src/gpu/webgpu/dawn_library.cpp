@@ -24,12 +24,19 @@ std::vector<std::string> candidates() {
   if (const char* chosen = std::getenv("DOPPLER_DAWN"); chosen != nullptr && *chosen != '\0') return {chosen};
   std::vector<std::string> paths;
   std::error_code ignored;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", ignored);
-  if (!self.empty()) {
-    const std::filesystem::path folder = self.parent_path();
-    for (const auto& candidate :
-         {folder / kLibraryName, folder / "dawn" / kLibraryName, folder.parent_path() / "lib" / kLibraryName}) {
-      if (std::filesystem::exists(candidate, ignored)) paths.push_back(candidate.string());
+  // The program, and libdoppler.so where this code is a part of that: of a build folder, or as installed (PREFIX/bin,
+  // PREFIX/lib or PREFIX/lib/ARCHITECTURE, with Dawn in PREFIX/lib/doppler).
+  std::vector<std::filesystem::path> selves = {std::filesystem::read_symlink("/proc/self/exe", ignored)};
+  Dl_info own{};
+  static const char kHere = 0;
+  if (dladdr(&kHere, &own) != 0 && own.dli_fname != nullptr)
+    selves.push_back(std::filesystem::canonical(own.dli_fname, ignored));
+  for (const std::filesystem::path& self : selves) {
+    if (self.empty()) continue;
+    const std::filesystem::path folder = self.parent_path(), up = folder.parent_path();
+    for (const std::filesystem::path& place :
+         {folder, folder / "dawn", up / "lib", up / "lib/doppler", folder / "doppler", up / "doppler"}) {
+      if (std::filesystem::exists(place / kLibraryName, ignored)) paths.push_back((place / kLibraryName).string());
     }
   }
   paths.push_back(kLibraryName);

@@ -36,7 +36,8 @@ AttentionCase make(uint32_t heads, uint32_t kv_heads, uint32_t dim, uint32_t win
   AttentionCase c;
   c.shape = {.heads = heads, .kv_heads = kv_heads, .head_dim = dim};
   c.shape.window = window;
-  c.shape.capacity = kv_capacity(first + tokens, window, tokens);
+  c.shape.pages = pages_for(first + tokens, window, tokens);
+  c.shape.table = heads % 3;
   c.shape.scale = 1 / std::sqrt(static_cast<float>(dim));
   c.first = first;
   c.tokens = tokens;
@@ -63,7 +64,7 @@ Inputs make_inputs(Device& device, const AttentionCase& c, CaseUse use) {
   if (c.shape.sinks) in.sinks = random.floats(c.shape.heads, -3, 3);
   in.keys = as_cached_keys(random.floats(positions * kv_width, -2, 2));
   in.values = as_cached_values(random.floats(positions * kv_width, -1, 1), c.shape.head_dim);
-  in.state = upload_values(device, "state", std::vector<DecodeState>{{.position = c.first}});
+  in.state = upload_values(device, "state", CacheMap(c.shape).state(c.first, c.first + c.tokens));
   in.weights = upload_floats(device, "weights", head_weights(c.shape, {}, {}, in.sinks));
   // Where nothing was stored nothing is finite: a kernel that looked at it would show.
   const uint16_t fill = use == CaseUse::kCheck ? kUnsetElement : 0;

@@ -80,19 +80,37 @@ AttentionTruth attention_truth(const AttentionShape& shape, const std::vector<fl
   return truth;
 }
 
+size_t CacheMap::page(size_t position) const {
+  return (shape.pages - 1 - position / kPageTokens % shape.pages) * kv_page_bytes(shape) / 2;
+}
+
 size_t CacheMap::key(size_t kv_head, size_t position, size_t d) const {
-  const size_t chunks = shape.head_dim / 8, slot = position % shape.capacity;
-  return (((kv_head * chunks + d / 8) * shape.capacity) + slot) * 8 + d % 8;
+  const size_t chunks = shape.head_dim / 8, slot = position % kPageTokens;
+  return page(position) + (((kv_head * chunks + d / 8) * kPageTokens) + slot) * 8 + d % 8;
 }
 
 size_t CacheMap::value(size_t kv_head, size_t position, size_t d) const {
-  const size_t slot = position % shape.capacity;
-  return ((shape.kv_heads + kv_head) * shape.capacity + slot) * shape.head_dim + d;
+  const size_t slot = position % kPageTokens;
+  return page(position) + ((shape.kv_heads + kv_head) * kPageTokens + slot) * shape.head_dim + d;
 }
 
 size_t CacheMap::step(size_t kv_head, size_t position) const {
-  return size_t{2} * shape.kv_heads * shape.capacity * shape.head_dim +
-         2 * (kv_head * shape.capacity + position % shape.capacity);
+  return page(position) + size_t{2} * shape.kv_heads * kPageTokens * shape.head_dim +
+         2 * (kv_head * kPageTokens + position % kPageTokens);
+}
+
+std::vector<uint32_t> CacheMap::state(uint32_t position, uint32_t end) const {
+  std::vector<uint32_t> words = {position, 0, 0, 0};
+  words.resize(4 + shape.table, UINT32_MAX);
+  for (uint32_t number = 0; number * kPageTokens < end; ++number) {
+    words.push_back(shape.pages - 1 - number % shape.pages);
+  }
+  return words;
+}
+
+uint32_t pages_for(uint32_t context, uint32_t window, uint32_t tokens) {
+  const uint32_t seen = window == 0 ? context : std::min(context, window + tokens + kPageTokens);
+  return (seen + kPageTokens - 1) / kPageTokens;
 }
 
 size_t CacheMap::elements() const { return kv_bytes(shape) / 2; }

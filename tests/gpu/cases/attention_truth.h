@@ -18,8 +18,12 @@ AttentionTruth attention_truth(const AttentionShape& shape, const std::vector<fl
                                const std::vector<float>& values, const std::vector<float>& sinks, uint32_t first,
                                double q_error);
 
+// Pages for what `tokens` tokens at the end of `context` see.
+uint32_t pages_for(uint32_t context, uint32_t window, uint32_t tokens);
+
 // A layer's cache after keys and values [positions, kv_heads · head_dim] were stored in order; `fill` where nothing
-// was. The layout of ops/lib/kv_cache.wgsl, written a second time on purpose.
+// was. Pages lie backwards, and those that slid out of a window are used again. The layout of ops/lib/kv_cache.wgsl,
+// written a second time on purpose.
 struct CacheMap {
   explicit CacheMap(const AttentionShape& s) : shape(s) {}
   AttentionShape shape;
@@ -27,6 +31,11 @@ struct CacheMap {
   size_t value(size_t kv_head, size_t position, size_t d) const;
   size_t step(size_t kv_head, size_t position) const;  // an f32: two elements
   size_t elements() const;
+  // DecodeState at a position, and the pages up to `end`.
+  std::vector<uint32_t> state(uint32_t position, uint32_t end) const;
+
+ private:
+  size_t page(size_t position) const;  // where it begins
 };
 // A value as the cache holds it: integers, and the step they are counted in; and back.
 float pack_value(std::span<const float> value, uint16_t* packed);

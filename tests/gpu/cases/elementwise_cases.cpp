@@ -1,4 +1,4 @@
-// Cases of add, copy, softcap and glu.
+// Cases of add, copy, softcap, scale and glu.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,19 +12,21 @@ namespace {
 
 constexpr double kUlp = 0x1p-23;  // of values in [1, 2)
 
-PreparedCase prepare_add(Device& device, CaseUse use, size_t count) {
+PreparedCase prepare_add(Device& device, CaseUse use, size_t count, float scale) {
   CaseRandom random(count);
   const std::vector<float> a = random.floats(count, -20000, 20000), b = random.floats(count, -20, 20);
   PreparedCase p;
   p.out = device.create_buffer("out", count * 4);
   p.recording = std::make_unique<Recording>(device, "add");
-  record_add(*p.recording, "add", upload_floats(device, "a", a), upload_floats(device, "b", b), p.out, count);
+  record_add(*p.recording, "add", upload_floats(device, "a", a), upload_floats(device, "b", b), p.out, count, scale);
   p.bytes = 12.0 * static_cast<double>(count);
   p.flops = static_cast<double>(count);
   if (use == CaseUse::kCheck) {
     for (size_t i = 0; i < count; ++i) {
-      p.expected.push_back(static_cast<double>(a[i]) + static_cast<double>(b[i]));
-      p.bound.push_back(0.5 * kUlp * std::abs(p.expected[i]));  // one rounding
+      const double added = static_cast<double>(scale) * static_cast<double>(b[i]);
+      p.expected.push_back(static_cast<double>(a[i]) + added);
+      // One rounding, and one of the product.
+      p.bound.push_back(0.5 * kUlp * (std::abs(p.expected[i]) + (scale == 1 ? 0 : std::abs(added))));
     }
   }
   return p;
@@ -61,6 +63,31 @@ PreparedCase prepare_softcap(Device& device, CaseUse use, size_t count, float ca
       // WGSL's tanh is off by 1e-5, the division by 2.5 ulp (the slope is at most 1), and the product rounds once.
       p.bound.push_back(capped * (1e-5 + 2.5 * kUlp * std::abs(argument) + kUlp));
     }
+  }
+  return p;
+}
+
+PreparedCase prepare_scale(Device& device, CaseUse use, const Scale& op, uint32_t rows, uint32_t width) {
+  CaseRandom random(rows * 31 + width);
+  const size_t count = size_t{rows} * width;
+  constexpr uint32_t kFirst = 29;  // so that positions cross ⌊position / length⌋
+  const std::vector<float> x = random.floats(count, -30, 30);
+  const Buffer state = device.create_buffer("state", 16);
+  write<uint32_t>(device, state, std::vector<uint32_t>{kFirst, 0, 0, 0});
+  PreparedCase p;
+  p.out = device.create_buffer("out", count * 4);
+  p.recording = std::make_unique<Recording>(device, "scale");
+  record_scale(*p.recording, "scale", op, state, upload_floats(device, "x", x), p.out, count, width);
+  p.bytes = 8.0 * static_cast<double>(count);
+  p.flops = 4.0 * static_cast<double>(count);
+  if (use != CaseUse::kCheck) return p;
+  for (size_t i = 0; i < count; ++i) {
+    const double turns = std::floor((kFirst + static_cast<double>(i / width)) / op.length);
+    const double grown = static_cast<double>(op.beta) * std::log1p(turns);
+    p.expected.push_back(static_cast<double>(x[i]) * static_cast<double>(op.factor) * (1 + grown));
+    // WGSL's log is off by 3 ulp, or by 2^-21 near one; two products, a sum, and the product with beta round.
+    const double growth = 0x1p-21 * std::abs(static_cast<double>(op.beta)) + 4 * kUlp * std::abs(grown);
+    p.bound.push_back(std::abs(static_cast<double>(x[i] * op.factor)) * growth + 2 * kUlp * std::abs(p.expected[i]));
   }
   return p;
 }
@@ -133,10 +160,12 @@ PreparedCase prepare_glu(Device& device, CaseUse use, const Glu& op, size_t coun
 void append_elementwise_cases(std::vector<KernelCase>& cases) {
   for (size_t count : {1, 5, 1023, 1024, 1025, 4 * 1152}) {
     cases.push_back({"add", fmt::format("{}", count), false,
-                     [=](Device& device, CaseUse use) { return prepare_add(device, use, count); }});
+                     [=](Device& device, CaseUse use) { return prepare_add(device, use, count, 1); }});
+    cases.push_back({"add", fmt::format("{} times 0.22", count), false,
+                     [=](Device& device, CaseUse use) { return prepare_add(device, use, count, 0.22f); }});
   }
   cases.push_back({"add", "512x1152", true,
-                   [](Device& device, CaseUse use) { return prepare_add(device, use, size_t{512} * 1152); }});
+                   [](Device& device, CaseUse use) { return prepare_add(device, use, size_t{512} * 1152, 1); }});
   for (size_t count : {4, 4100}) {
     cases.push_back({"copy", fmt::format("{}", count * 4), false,
                      [=](Device& device, CaseUse use) { return prepare_copy(device, use, count); }});
@@ -145,6 +174,12 @@ void append_elementwise_cases(std::vector<KernelCase>& cases) {
     for (const float cap : {30.f, 50.f}) {
       cases.push_back({"softcap", fmt::format("{} at {}", count, cap), false,
                        [=](Device& device, CaseUse use) { return prepare_softcap(device, use, count, cap); }});
+    }
+  }
+  for (const uint32_t width : {1u, 96u, 1025u}) {
+    for (const Scale op : {Scale{0.1f}, Scale{1, 0.1f, 16}, Scale{2, -0.5f, 7}}) {
+      cases.push_back({"scale", fmt::format("{} times {} by {} in {}", width, op.factor, op.beta, op.length), false,
+                       [=](Device& device, CaseUse use) { return prepare_scale(device, use, op, 9, width); }});
     }
   }
   const std::pair<const char*, Glu> ops[] = {

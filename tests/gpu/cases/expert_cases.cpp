@@ -14,7 +14,7 @@ namespace {
 constexpr float kEps = 1e-5f;
 
 // The plan's route of one token: numbers, then weights.
-std::vector<double> routed(const std::vector<float>& scores, uint32_t k) {
+std::vector<double> routed(const std::vector<float>& scores, uint32_t k, bool over_all = false) {
   std::vector<size_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return scores[a] > scores[b]; });
@@ -24,6 +24,11 @@ std::vector<double> routed(const std::vector<float>& scores, uint32_t k) {
     out[i] = static_cast<double>(order[i]);
     out[k + i] = std::exp(static_cast<double>(scores[order[i]]) - static_cast<double>(scores[order[0]]));
     sum += out[k + i];
+  }
+  if (over_all) {
+    for (size_t i = k; i < order.size(); ++i) {
+      sum += std::exp(static_cast<double>(scores[order[i]]) - static_cast<double>(scores[order[0]]));
+    }
   }
   for (size_t i = 0; i < k; ++i) out[k + i] /= sum;
   return out;
@@ -36,16 +41,17 @@ std::vector<float> random_scores(CaseRandom& random, size_t count) {
   return scores;
 }
 
-PreparedCase prepare_route(Device& device, uint64_t tokens, uint32_t experts, uint32_t k) {
+PreparedCase prepare_route(Device& device, uint64_t tokens, uint32_t experts, uint32_t k, bool over_all) {
   CaseRandom random(tokens * 7 + experts);
   const std::vector<float> scores = random_scores(random, tokens * experts);
   PreparedCase p;
   p.recording = std::make_unique<Recording>(device, "route");
   p.out = device.create_buffer("route", tokens * 2 * k * 4);
-  record_route(*p.recording, "route", upload_floats(device, "scores", scores), p.out, tokens, experts, k);
+  record_route(*p.recording, "route", upload_floats(device, "scores", scores), p.out, tokens, experts,
+               {.k = static_cast<int>(k), .over_all = over_all});
   for (uint64_t t = 0; t < tokens; ++t) {
     const auto from = scores.begin() + static_cast<ptrdiff_t>(t * experts);
-    for (const double v : routed({from, from + experts}, k)) {
+    for (const double v : routed({from, from + experts}, k, over_all)) {
       p.bound.push_back(p.expected.size() % (2 * k) < k ? 0 : 1e-5 * v + 1e-30);
       p.expected.push_back(v);
     }
@@ -285,8 +291,12 @@ void append_expert_cases(std::vector<KernelCase>& cases) {
   for (const auto& [tokens, experts, k] :
        {std::tuple(1u, 32u, 4u), {5u, 4u, 2u}, {3u, 1u, 1u}, {2u, 128u, 8u}, {1u, 256u, 32u}, {2u, 5u, 5u}}) {
     const uint32_t t = tokens, e = experts, chosen = k;
-    cases.push_back({"route", fmt::format("{} tokens, {} of {}", t, chosen, e), false,
-                     [t, e, chosen](Device& device, CaseUse) { return prepare_route(device, t, e, chosen); }});
+    for (const bool over_all : {false, true}) {
+      const std::string name = fmt::format("{} tokens, {} of {}{}", t, chosen, e, over_all ? ", softmax over all" : "");
+      cases.push_back({"route", name, false, [t, e, chosen, over_all](Device& device, CaseUse) {
+                         return prepare_route(device, t, e, chosen, over_all);
+                       }});
+    }
   }
   for (const auto& [tokens, width, k] : {std::tuple(1u, 33u, 4u), {7u, 160u, 2u}, {3u, 5u, 1u}}) {
     const uint32_t t = tokens, w = width, chosen = k;

@@ -13,6 +13,7 @@ struct ProjectCase {
   DType dtype;
   int64_t rows, cols;
   bool measure = false;
+  float branch_scale = 1, scale = 1;
 };
 
 constexpr float kEps = 1e-6f;
@@ -58,6 +59,8 @@ PreparedCase prepare(Device& device, const ProjectCase& c, CaseUse use) {
   p.recording = std::make_unique<Recording>(device, "project_norm");
   p.out = device.create_buffer("y", static_cast<uint64_t>(c.rows) * 4);
   const Weight weight = upload_weight(device, matrix.tensor);
+  Epilogue epilogue;
+  epilogue.scale = c.scale;
   record_project_norm(*p.recording, "project_norm", weight,
                       {.x = upload_floats(device, "x", x),
                        .branch = upload_floats(device, "branch", branch),
@@ -65,15 +68,18 @@ PreparedCase prepare(Device& device, const ProjectCase& c, CaseUse use) {
                        .branch_norm = true,
                        .r = device.create_buffer("r", cols * 4),
                        .eps = kEps,
-                       .offset = 1},
-                      {}, p.out);
+                       .offset = 1,
+                       .branch_scale = c.branch_scale},
+                      epilogue, p.out);
   p.bytes = static_cast<double>(weight.bytes());
   p.flops = 2.0 * static_cast<double>(c.rows) * static_cast<double>(c.cols);
   if (use == CaseUse::kMeasure) return p;
   const std::vector<double> added = normed({branch.begin(), branch.end()}, norms, cols);
   std::vector<double> residual(x.begin(), x.end());
-  for (size_t i = 0; i < cols; ++i) residual[i] += added[i];
-  expect_products(p, matrix, normed(residual, norms, 0), device.capabilities().int8_dot && takes_int8(c.dtype));
+  for (size_t i = 0; i < cols; ++i) residual[i] += static_cast<double>(c.branch_scale) * added[i];
+  std::vector<double> product = normed(residual, norms, 0);
+  for (double& v : product) v *= static_cast<double>(c.scale);
+  expect_products(p, matrix, product, device.capabilities().int8_dot && takes_int8(c.dtype));
   return p;
 }
 
@@ -81,13 +87,15 @@ PreparedCase prepare(Device& device, const ProjectCase& c, CaseUse use) {
 
 void append_project_cases(std::vector<KernelCase>& cases) {
   const auto add = [&](const ProjectCase& c) {
-    cases.push_back({"project_norm", fmt::format("{} {}x{}", kernel_name(c.dtype), c.rows, c.cols), c.measure,
+    const std::string scaled = c.scale != 1 ? fmt::format(" times {}, branch times {}", c.scale, c.branch_scale) : "";
+    cases.push_back({"project_norm", fmt::format("{} {}x{}{}", kernel_name(c.dtype), c.rows, c.cols, scaled), c.measure,
                      [c](Device& device, CaseUse use) { return prepare(device, c, use); }});
   };
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K}) {
     for (const int64_t cols : {36, 160, 1152}) add({dtype, 75, cols});
   }
   add({DType::kMXFP4, 75, 160});
+  for (const DType dtype : {DType::kF32, DType::kQ4_K}) add({dtype, 75, 160, false, 0.22f, 0.1f});
   for (const DType dtype : {DType::kQ4_K, DType::kQ6_K}) {
     add({dtype, 1536, 1152, true});
     add({dtype, 13824, 1152, true});

@@ -28,32 +28,32 @@ fn key_groups() -> u32 {
   return min(threads / (head_dim / 8u), kTile);
 }
 
-fn read_key_chunk(split: Split, first: u32, slot: u32, i: u32, n: u32, thread: u32) -> vec4<u32> {
-  return read_key(split, first, slot, i, thread / kTeam + n * (threads / kTeam));
+fn read_key_chunk(split: Split, first: u32, tile: Tile, i: u32, n: u32, thread: u32) -> vec4<u32> {
+  return read_key(split, first, tile, i, thread / kTeam + n * (threads / kTeam));
 }
 
-fn read_group_value(split: Split, first: u32, slot: u32, n: u32, thread: u32) -> vec4<u32> {
+fn read_group_value(split: Split, first: u32, tile: Tile, n: u32, thread: u32) -> vec4<u32> {
   let chunks = head_dim / 8u;
   let i = thread / chunks + n * key_groups();
   // A key past the tile's end has no weight, and neither has a thread that belongs to no group.
-  return read_value(split, first, slot, min(i, kTile - 1u), thread % chunks);
+  return read_value(split, first, tile, min(i, kTile - 1u), thread % chunks);
 }
 
 fn read_tile(split: Split, first: u32, thread: u32) {
-  let slot = first % split.capacity;
+  let tile = tile_at(split, first);
   let i = thread % kTeam;
   let j = i + kTeam;
   keys_here = EightChunks(
-      read_key_chunk(split, first, slot, i, 0u, thread), read_key_chunk(split, first, slot, i, 1u, thread),
-      read_key_chunk(split, first, slot, i, 2u, thread), read_key_chunk(split, first, slot, i, 3u, thread),
-      read_key_chunk(split, first, slot, j, 0u, thread), read_key_chunk(split, first, slot, j, 1u, thread),
-      read_key_chunk(split, first, slot, j, 2u, thread), read_key_chunk(split, first, slot, j, 3u, thread));
+      read_key_chunk(split, first, tile, i, 0u, thread), read_key_chunk(split, first, tile, i, 1u, thread),
+      read_key_chunk(split, first, tile, i, 2u, thread), read_key_chunk(split, first, tile, i, 3u, thread),
+      read_key_chunk(split, first, tile, j, 0u, thread), read_key_chunk(split, first, tile, j, 1u, thread),
+      read_key_chunk(split, first, tile, j, 2u, thread), read_key_chunk(split, first, tile, j, 3u, thread));
   values_here = EightChunks(
-      read_group_value(split, first, slot, 0u, thread), read_group_value(split, first, slot, 1u, thread),
-      read_group_value(split, first, slot, 2u, thread), read_group_value(split, first, slot, 3u, thread),
-      read_group_value(split, first, slot, 4u, thread), read_group_value(split, first, slot, 5u, thread),
-      read_group_value(split, first, slot, 6u, thread), read_group_value(split, first, slot, 7u, thread));
-  step_here = read_step(split, first, slot, min(thread, kTile - 1u));
+      read_group_value(split, first, tile, 0u, thread), read_group_value(split, first, tile, 1u, thread),
+      read_group_value(split, first, tile, 2u, thread), read_group_value(split, first, tile, 3u, thread),
+      read_group_value(split, first, tile, 4u, thread), read_group_value(split, first, tile, 5u, thread),
+      read_group_value(split, first, tile, 6u, thread), read_group_value(split, first, tile, 7u, thread));
+  step_here = read_step(split, first, tile, min(thread, kTile - 1u));
 }
 
 // Sums for the norm: of the queries over the lower half of the threads, of the key over the upper half. Waits.

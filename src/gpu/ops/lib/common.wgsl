@@ -16,6 +16,17 @@ struct State {
   produced: u32,  // tokens written to out_tokens
 }
 
+// snippet: paged_state
+// The same, and the pages that hold the sequence's keys and values: by group of layers, then by position / kPage
+// (ops/lib/kv_cache.wgsl).
+struct State {
+  position: u32,
+  token: u32,
+  draw: u32,
+  produced: u32,
+  pages: array<u32>,
+}
+
 // snippet: pack_f16
 // Two f16 in a word, rounded to nearest. pack2x16float may round as it likes, software drivers cut off; here it gets what
 // is exact already. f16 ends at 65504; a value past it is held there rather than left to the device.

@@ -1,22 +1,29 @@
 // The cache of keys and values, and how kernels read it.
 
 // snippet: kv_cache
-// One layer's keys and values, eight dims to a vec4<u32> ("chunk"). Position p lives in ring slot p % capacity.
-//   keys   [kv_heads][chunks][capacity]  f16; neighbouring threads take neighbouring keys, each its whole dot product
-//   values [kv_heads][capacity][chunks]  i16, in steps; neighbouring threads take neighbouring dims of one key
-//   steps  [kv_heads][capacity]          f32, of the values
+// One layer's keys and values, in pages of kPage positions that sequences hold; state.pages says which page holds
+// positions kPage · n to kPage · n + kPage - 1 of a sequence. A page, eight dims to a vec4<u32> ("chunk"):
+//   keys   [kv_heads][chunks][kPage]  f16; neighbouring threads take neighbouring keys, each its whole dot product
+//   values [kv_heads][kPage][chunks]  i16, in steps; neighbouring threads take neighbouring dims of one key
+//   steps  [kv_heads][kPage]          f32, of the values
 // As f16, the values were two thirds of the whole backend's error; keys gain less, and f16 needs no step.
-// Keys come first in the buffer; indices count vec4<u32>, but those of steps count words.
-fn key_index(kv_head: u32, chunk: u32, slot: u32, chunks: u32, capacity: u32) -> u32 {
-  return (kv_head * chunks + chunk) * capacity + slot;
+// Indices count vec4<u32>, but those of steps count words. page: where it begins, slot: a position in it.
+const kPage: u32 = 64;
+
+fn page_size(kv_heads: u32, chunks: u32) -> u32 {
+  return kv_heads * (2u * chunks * kPage + kPage / 4u);
 }
 
-fn value_index(kv_head: u32, slot: u32, chunk: u32, kv_heads: u32, chunks: u32, capacity: u32) -> u32 {
-  return ((kv_heads + kv_head) * capacity + slot) * chunks + chunk;
+fn key_index(page: u32, kv_head: u32, chunk: u32, slot: u32, chunks: u32) -> u32 {
+  return page + (kv_head * chunks + chunk) * kPage + slot;
 }
 
-fn step_index(kv_head: u32, slot: u32, kv_heads: u32, chunks: u32, capacity: u32) -> u32 {
-  return 2u * kv_heads * capacity * chunks * 4u + kv_head * capacity + slot;
+fn value_index(page: u32, kv_head: u32, slot: u32, chunk: u32, kv_heads: u32, chunks: u32) -> u32 {
+  return page + ((kv_heads + kv_head) * kPage + slot) * chunks + chunk;
+}
+
+fn step_index(page: u32, kv_head: u32, slot: u32, kv_heads: u32, chunks: u32) -> u32 {
+  return (page + 2u * kv_heads * kPage * chunks) * 4u + kv_head * kPage + slot;
 }
 
 // Eight dims of a value in steps, where `inverse` is one over the step.

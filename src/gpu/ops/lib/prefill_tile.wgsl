@@ -1,5 +1,5 @@
 // attention_prefill's work on one tile of keys: scores of four rows, and the mix of the values.
-const kTile: u32 = 64;
+const kTile: u32 = kPage;
 
 struct TwoScores {
   a: Heads,
@@ -14,7 +14,7 @@ fn add_scores(s: TwoScores, a: vec4<u32>, b: vec4<u32>, at: u32) -> TwoScores {
 // The scores of two keys, whose chunk 0 lies at x and y of the cache, for the rows at `at` of `query`.
 fn two_scores(x: u32, y: u32, at: u32) -> TwoScores {
   let chunks = head_dim / 8u;
-  let step = params.capacity;
+  let step = kPage;
   var s = TwoScores(Heads(0.0), Heads(0.0));
   var c = 0u;
   for (; c + 4u <= chunks; c += 4u) {  // eight loads in flight
@@ -37,14 +37,8 @@ fn two_scores(x: u32, y: u32, at: u32) -> TwoScores {
   return s;
 }
 
-// The slot of the tile's i-th key, or of the last there is. A ring has at least as many slots as a tile has keys.
-fn slot_at(slot: u32, i: u32, last: u32) -> u32 {
-  let next = slot + min(i, last);
-  return next - select(0u, params.capacity, next >= params.capacity);
-}
-
-fn value_step(kv_head: u32, slot: u32) -> f32 {
-  let at = step_index(kv_head, slot, params.kv_heads, head_dim / 8u, params.capacity);
+fn value_step(page: u32, kv_head: u32, slot: u32) -> f32 {
+  let at = step_index(page, kv_head, slot, params.kv_heads, head_dim / 8u);
   return bitcast<f32>(cache[at / 4u][at % 4u]);
 }
 
@@ -52,19 +46,20 @@ fn prob_at(tile_probs: u32, i: u32) -> Heads {
   return select(Heads(0.0), probs[tile_probs + min(i, kTile - 1u)], i < kTile);
 }
 
-// Mixes the values of a tile into m: every `parts`-th key from `part` on. chunk_at: this thread's chunk of slot 0.
-fn mix_tile(m: EightHeads, chunk_at: u32, slot: u32, last: u32, part: u32, parts: u32, tile_probs: u32) -> EightHeads {
+// Mixes the values of a tile into m: every `parts`-th key from `part` on. chunk_at: this thread's chunk of the
+// first.
+fn mix_tile(m: EightHeads, chunk_at: u32, last: u32, part: u32, parts: u32, tile_probs: u32) -> EightHeads {
   let chunks = head_dim / 8u;
   var mixed = m;
   for (var i = part; i <= last; i += 8u * parts) {  // eight loads in flight
-    let v0 = cache[chunk_at + slot_at(slot, i, last) * chunks];
-    let v1 = cache[chunk_at + slot_at(slot, i + parts, last) * chunks];
-    let v2 = cache[chunk_at + slot_at(slot, i + 2u * parts, last) * chunks];
-    let v3 = cache[chunk_at + slot_at(slot, i + 3u * parts, last) * chunks];
-    let v4 = cache[chunk_at + slot_at(slot, i + 4u * parts, last) * chunks];
-    let v5 = cache[chunk_at + slot_at(slot, i + 5u * parts, last) * chunks];
-    let v6 = cache[chunk_at + slot_at(slot, i + 6u * parts, last) * chunks];
-    let v7 = cache[chunk_at + slot_at(slot, i + 7u * parts, last) * chunks];
+    let v0 = cache[chunk_at + min(i, last) * chunks];
+    let v1 = cache[chunk_at + min(i + parts, last) * chunks];
+    let v2 = cache[chunk_at + min(i + 2u * parts, last) * chunks];
+    let v3 = cache[chunk_at + min(i + 3u * parts, last) * chunks];
+    let v4 = cache[chunk_at + min(i + 4u * parts, last) * chunks];
+    let v5 = cache[chunk_at + min(i + 5u * parts, last) * chunks];
+    let v6 = cache[chunk_at + min(i + 6u * parts, last) * chunks];
+    let v7 = cache[chunk_at + min(i + 7u * parts, last) * chunks];
     mixed = mix_in(mixed, prob_at(tile_probs, i), v0);
     mixed = mix_in(mixed, prob_at(tile_probs, i + parts), v1);
     mixed = mix_in(mixed, prob_at(tile_probs, i + 2u * parts), v2);

@@ -33,7 +33,22 @@ struct Split {
   newest: u32,    // position of the token itself
   kv_head: u32,
   kv_heads: u32,
-  capacity: u32,
+}
+
+// Where the keys of a tile lie, on two pages at most: it may begin anywhere.
+struct Tile {
+  low: u32,     // the page of its first key
+  high: u32,    // the page after that
+  offset: u32,  // of its first key in its page
+}
+
+fn page_at(split: Split, number: u32) -> u32 {
+  return state.pages[params.table + number] * page_size(split.kv_heads, head_dim / 8u);
+}
+
+fn tile_at(split: Split, first: u32) -> Tile {
+  let number = first / kPage;
+  return Tile(page_at(split, number), page_at(split, min(number + 1u, split.newest / kPage)), first % kPage);
 }
 
 var<workgroup> query: array<Heads, head_dim>;  // times the scale
@@ -46,27 +61,28 @@ struct NormSums {
 }
 
 // Chunks of a tile's i-th key and value, zeros where the key is not in this split, or not in the cache yet.
-// slot: of the tile's first key. A ring has at least as many slots as a tile has keys.
 fn is_cached(split: Split, key: u32, chunk: u32) -> bool {
   return (key < split.end) & (chunk < head_dim / 8u) & !(made_here & (key == split.newest));
 }
 
-fn ring_slot(slot: u32, i: u32, capacity: u32) -> u32 {
-  let next = slot + i;
-  return next - select(0u, capacity, next >= capacity);
+fn page_of(tile: Tile, i: u32) -> u32 {
+  return select(tile.low, tile.high, tile.offset + i >= kPage);
+}
+
+fn slot_of(tile: Tile, i: u32) -> u32 {
+  return (tile.offset + i) % kPage;
 }
 
 // Without branches, so that all reads of a thread are on their way together.
-fn read_key(split: Split, first: u32, slot: u32, i: u32, chunk: u32) -> vec4<u32> {
+fn read_key(split: Split, first: u32, tile: Tile, i: u32, chunk: u32) -> vec4<u32> {
   let there = is_cached(split, first + i, chunk);
-  let at = key_index(split.kv_head, chunk, ring_slot(slot, i, split.capacity), head_dim / 8u, split.capacity);
+  let at = key_index(page_of(tile, i), split.kv_head, chunk, slot_of(tile, i), head_dim / 8u);
   return select(vec4<u32>(0u), cache[select(0u, at, there)], there);
 }
 
-fn read_value(split: Split, first: u32, slot: u32, i: u32, chunk: u32) -> vec4<u32> {
+fn read_value(split: Split, first: u32, tile: Tile, i: u32, chunk: u32) -> vec4<u32> {
   let there = is_cached(split, first + i, chunk);
-  let at = value_index(split.kv_head, ring_slot(slot, i, split.capacity), chunk, split.kv_heads, head_dim / 8u,
-                       split.capacity);
+  let at = value_index(page_of(tile, i), split.kv_head, slot_of(tile, i), chunk, split.kv_heads, head_dim / 8u);
   return select(vec4<u32>(0u), cache[select(0u, at, there)], there);
 }
 
@@ -76,9 +92,9 @@ fn new_key_chunk(chunk: u32) -> vec4<u32> {
 }
 
 // The step of a tile's i-th value, zero where there is none.
-fn read_step(split: Split, first: u32, slot: u32, i: u32) -> f32 {
+fn read_step(split: Split, first: u32, tile: Tile, i: u32) -> f32 {
   let there = is_cached(split, first + i, 0u);
-  let at = step_index(split.kv_head, ring_slot(slot, i, split.capacity), split.kv_heads, head_dim / 8u, split.capacity);
+  let at = step_index(page_of(tile, i), split.kv_head, slot_of(tile, i), split.kv_heads, head_dim / 8u);
   return select(0.0, bitcast<f32>(cache[select(0u, at / 4u, there)][at % 4u]), there);
 }
 

@@ -1,0 +1,62 @@
+// The bytes of the cache on the GPU: every layer has a buffer of pages, as many as its group has blocks, so that no
+// layer takes more than one binding. What the sequence that runs holds lies behind DecodeState, where kernels find it.
+#pragma once
+
+#include <vector>
+
+#include "gpu/ops/attention.h"
+#include "model/kv_cache.h"
+#include "model/plan.h"
+
+namespace doppler::gpu {
+
+// Tokens that one submit may decode at most.
+inline constexpr int kMaxDecodeBatch = 64;
+
+struct CacheSize {
+  int context = 0, block = 0;  // tokens of a sequence, and of one run, at most
+  int sequences = 1;           // of the whole context, that there is room for…
+  uint64_t memory = 0;         // …unless this is not 0: bytes of all pages
+};
+
+// The shape of a plan's attention step; its pages are the pool's affair.
+AttentionShape shape_of(const Attention& op);
+
+struct LayerCache {
+  AttentionShape shape;
+  Buffer buffer;  // kv_bytes(shape)
+};
+
+class KvPool {
+ public:
+  // Fails (kUsage) where there is no room for a block of tokens.
+  KvPool(Device& device, const Plan& plan, const CacheSize& size);
+
+  KvCache& cache() { return cache_; }
+  const std::vector<LayerCache>& layers() const { return layers_; }
+  uint64_t bytes() const;
+
+  // DecodeState, and the pages of the sequence that was shown last.
+  const Buffer& state() const { return state_; }
+  void set_state(const DecodeState& state) { device_.write(state_, 0, std::as_bytes(std::span(&state, 1))); }
+
+  // After KvCache::reserve and before anything is written there: copies what became two, and shows the kernels the
+  // sequence's pages.
+  void show(const Sequence& sequence);
+
+ private:
+  void copy_pages();
+
+  Device& device_;
+  const KvLayout layout_;
+  std::vector<LayerCache> layers_;
+  std::vector<std::vector<int>> members_;  // layers by group
+  std::vector<size_t> blocks_;             // by group
+  KvCache cache_;
+  Buffer state_;
+  size_t table_ = 0;              // entries of a group's
+  std::vector<uint32_t> tables_;  // [group][table_], as the GPU has them
+  Buffer between_;                // a page on its way: WebGPU copies from one buffer to another only
+};
+
+}  // namespace doppler::gpu
