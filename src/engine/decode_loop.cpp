@@ -16,11 +16,11 @@ double ms_since(Clock::time_point start) {
 
 GreedyRun run_greedy(Executor& executor, std::span<const int32_t> prompt, int32_t first, int tokens, DecodePace& pace) {
   GreedyRun run;
-  executor.reset();
+  Context context(executor);
   int32_t token = first;
   if (!prompt.empty()) {
     const auto start = Clock::now();
-    token = argmax(executor.forward(prompt, Logits::kLast));
+    token = argmax(context.forward(prompt, Logits::kLast));
     run.first_token_ms = ms_since(start);
   }
   run.ids.push_back(token);
@@ -28,8 +28,8 @@ GreedyRun run_greedy(Executor& executor, std::span<const int32_t> prompt, int32_
   while (static_cast<int>(run.token_ms.size()) < tokens) {
     const int left = tokens - static_cast<int>(run.token_ms.size()), wanted = std::min(pace.batch(), left);
     const auto start = Clock::now();
-    std::vector<int32_t> chosen = executor.decode(token, wanted, {}, run.token_ms.size(), left > wanted);
-    if (chosen.empty()) chosen.push_back(argmax(executor.forward(std::span(&token, 1), Logits::kLast)));
+    std::vector<int32_t> chosen = context.decode(token, wanted, {}, run.token_ms.size(), left > wanted);
+    if (chosen.empty()) chosen.push_back(argmax(context.forward(std::span(&token, 1), Logits::kLast)));
     token = chosen.back();
     const double ms = ms_since(start);
     pace.update(static_cast<int>(chosen.size()), ms);

@@ -51,17 +51,21 @@ LoadedModel LoadedModel::load_rdrr(const fs::path& path) {
   }
   for (const RdrrShard& shard : reader.shards()) model.artefact_bytes += shard.size;
   model.check_weights(where);
-  if (file_exists(reader.folder() / "tokenizer.json")) {
-    model.tokenizer = Tokenizer::load(reader.folder());
-    model.chat_template = ChatTemplate::load(reader.folder());
-  }
-  model.recommended = recommended_sampling(reader.folder());
+  model.take_texts(reader.folder());
   if (tracing(Trace::kLoader)) {
     trace(Trace::kLoader, fmt::format("{}: {} tensors in {} shards, {} bytes, {}{}", reader.folder().string(),
                                       model.weights.all().size(), reader.shards().size(), model.artefact_bytes,
                                       model.quantization, model.tokenizer ? ", with a tokenizer" : ""));
   }
   return model;
+}
+
+void LoadedModel::take_texts(const fs::path& folder) {
+  if (file_exists(folder / "tokenizer.json")) {
+    tokenizer = Tokenizer::load(folder);
+    chat_template = ChatTemplate::load(folder);
+  }
+  recommended = recommended_sampling(folder);
 }
 
 void LoadedModel::check_weights(const std::string& where) const {
@@ -82,6 +86,16 @@ const Tokenizer& LoadedModel::need_tokenizer() const {
           .todo = "Give token ids with --prompt-ids, or convert the model with its tokenizer.json"});
   }
   return *tokenizer;
+}
+
+const ChatTemplate& LoadedModel::need_chat_template() const {
+  if (!chat_template || !chat_template->present()) {
+    fail({.code = ErrorCode::kUsage,
+          .what = "this model has no chat template, so it cannot chat",
+          .where = config.id,
+          .todo = "Let it complete a prompt instead: doppler run --raw"});
+  }
+  return *chat_template;
 }
 
 int default_context(const ModelConfig& config) { return std::min(config.max_context, kModestContext); }

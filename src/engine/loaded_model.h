@@ -1,5 +1,5 @@
-// A model ready to run: what an artefact's folder or a GGUF file holds, read and checked once. The weights stay mapped
-// files.
+// A model ready to run: what an artefact's folder, a GGUF file or a Hugging Face folder holds, read and checked once.
+// The weights stay mapped files.
 #pragma once
 
 #include <filesystem>
@@ -16,10 +16,15 @@
 
 namespace doppler {
 
+enum class ModelKind : uint8_t { kRdrr, kGguf, kCheckpoint };
+// What lies there, by its first bytes or the files in it; kRdrr also where nothing does.
+ModelKind model_kind(const std::filesystem::path& path);
+
 class LoadedModel {
  public:
-  // `path` is an RDRR folder or a GGUF file. Fails with a sentence where config and tensors disagree.
-  static LoadedModel load(const std::filesystem::path& path);
+  // `named` is an RDRR folder, a GGUF file (any part of a split one), a Hugging Face folder, or what import/recognise.h
+  // finds one of these in. Fails with a sentence where config and tensors disagree.
+  static LoadedModel load(const std::filesystem::path& named);
   static LoadedModel load_rdrr(const std::filesystem::path& folder);  // all that the browser has
 
   ModelConfig config;
@@ -30,14 +35,18 @@ class LoadedModel {
   Sampling recommended;      // the sampling its makers recommend, for whoever wants it; greedy if they say nothing
   std::string quantization;  // as the manifest says
   uint64_t artefact_bytes = 0;
-  std::vector<std::string> notes;  // what had to be done to a GGUF's weights, for a person
+  std::vector<std::string> notes;  // what had to be done to the weights, for a person
 
   // The tokenizer, or a sentence that there is none.
   const Tokenizer& need_tokenizer() const;
+  const ChatTemplate& need_chat_template() const;  // likewise
 
  private:
   LoadedModel() = default;
   static LoadedModel load_gguf(const std::filesystem::path& path);
+  static LoadedModel load_checkpoint(const std::filesystem::path& folder);
+  // Tokenizer, chat template and recommended sampling, where the folder has them.
+  void take_texts(const std::filesystem::path& folder);
   void check_weights(const std::string& where) const;
   std::shared_ptr<const void> owner_;  // of the bytes of `weights`
 };

@@ -36,6 +36,10 @@ uint64_t peak_resident_bytes() {
   return std::strtoull(field("/proc/self/status", "VmHWM").c_str(), nullptr, 10) * 1024;  // "123 kB"
 }
 
+uint64_t machine_memory() {
+  return std::strtoull(field("/proc/meminfo", "MemTotal").c_str(), nullptr, 10) * 1024;  // "123 kB"
+}
+
 bool reset_peak_resident() {
   std::ofstream file("/proc/self/clear_refs");
   file << "5" << std::flush;  // proc(5): resets VmHWM

@@ -10,6 +10,7 @@ namespace doppler {
 
 std::string cpu_name();
 uint64_t peak_resident_bytes();  // of this process so far; 0 where the system does not say
+uint64_t machine_memory();       // bytes; 0 where the system does not say
 bool reset_peak_resident();      // counts it from now on; false where the system does not let us
 
 std::string system_name();  // "Linux 6.1.0 x86_64"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string>
 
 #include "base/error.h"
@@ -47,10 +48,10 @@ double negative_log_likelihood(std::span<const float> logits, int32_t token) {
 
 std::vector<TokenScore> score_tokens(Executor& executor, std::span<const int32_t> tokens, size_t batch) {
   std::vector<TokenScore> scores;
-  executor.reset();
+  Context context(executor);
   for (size_t at = 0; at + 1 < tokens.size(); at += batch) {
     const std::span<const int32_t> piece = tokens.subspan(at, std::min(batch, tokens.size() - 1 - at));
-    const std::span<const float> logits = executor.forward(piece, Logits::kAll);
+    const std::span<const float> logits = context.forward(piece, Logits::kAll);
     const size_t vocab = logits.size() / piece.size();
     for (size_t i = 0; i < piece.size(); ++i) {
       const std::span<const float> row = logits.subspan(i * vocab, vocab);
@@ -80,13 +81,15 @@ TextScore score_text(Executor& executor, Executor* against, std::span<const int3
   double sum = 0, kl = 0, same = 0;
   size_t done = 0;
   for (size_t start = 0; start + inputs < tokens.size(); start += stride) {
-    executor.reset();
-    if (against) against->reset();
+    Context context(executor);
+    std::optional<Context> other_context;
+    if (against) other_context.emplace(*against);
     const size_t known = start == 0 ? 0 : inputs - stride;  // inputs whose predictions an earlier window counted
     for (size_t at = 0; at < inputs; at += kPiece) {
       const std::span<const int32_t> piece = tokens.subspan(start + at, std::min(kPiece, inputs - at));
-      const std::span<const float> logits = executor.forward(piece, Logits::kAll);
-      const std::span<const float> others = against ? against->forward(piece, Logits::kAll) : std::span<const float>();
+      const std::span<const float> logits = context.forward(piece, Logits::kAll);
+      const std::span<const float> others =
+          against ? other_context->forward(piece, Logits::kAll) : std::span<const float>();
       const size_t vocab = logits.size() / piece.size();
       for (size_t i = at < known ? known - at : 0; i < piece.size(); ++i) {
         const std::span<const float> row = logits.subspan(i * vocab, vocab);

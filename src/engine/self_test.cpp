@@ -36,11 +36,10 @@ Stages captured(Executor& executor, const Plan& plan, std::span<const int32_t> t
     if (step.layer >= 0 && step.layer < static_cast<int>(kLayers)) steps.insert(step.name);
   }
   Capture capture{std::string(executor.name())};
-  executor.reset();
+  Context context(executor);
   executor.set_tap_at(capture.tap(), steps);
-  executor.forward(tokens, Logits::kNone);
+  context.forward(tokens, Logits::kNone);
   executor.set_tap(nullptr);
-  executor.reset();
   return capture.take();
 }
 

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "tokenizer/stop_matcher.h"
 
 namespace doppler {
 namespace {
@@ -29,6 +28,7 @@ std::string_view name_of(StopReason reason) {
     case StopReason::kMaxTokens: return "max_tokens";
     case StopReason::kContextFull: return "context";
     case StopReason::kInterrupted: return "interrupted";
+    case StopReason::kNoToken: return "no_token";
   }
   return "?";
 }
@@ -45,20 +45,27 @@ std::span<const float> Session::prefill(std::span<const int32_t> prompt, const O
           .got = fmt::format("{}", prompt.size()),
           .todo = "Use a larger --context or a shorter prompt"});
   }
-  const bool extends = held_.size() < prompt.size() && std::equal(held_.begin(), held_.end(), prompt.begin());
-  if (!extends) invalidate();
-  if (tracing(Trace::kKv)) {
-    trace(Trace::kKv, fmt::format("{} of {} prompt tokens are in the context already; the cache has {} bytes",
-                                  held_.size(), prompt.size(), executor_->context_bytes()));
-  }
   const auto start = Clock::now();
+  const std::span<const int32_t> held = sequence_ ? sequence_->tokens() : std::span<const int32_t>();
+  const bool extends = sequence_ && held.size() < prompt.size() && std::equal(held.begin(), held.end(), prompt.begin());
+  // A turn of a conversation, or a whole prompt: what is computed depends on its length alone, not on what is cached.
+  const Phase phase = executor_->phase_of_prompt(prompt.size() - (extends ? held.size() : 0));
+  if (!extends) {
+    invalidate();
+    sequence_ = executor_->cache().start();
+    timing.found = executor_->cache().take_prefix(*sequence_, prompt, phase);
+  }
+  const auto length = [&] { return static_cast<size_t>(sequence_->length()); };
+  if (tracing(Trace::kKv)) {
+    trace(Trace::kKv, fmt::format("{} of {} prompt tokens are in the cache already; it has {} bytes", length(),
+                                  prompt.size(), executor_->context_bytes()));
+  }
   std::span<const float> logits;
-  while (held_.size() < prompt.size()) {
-    const size_t size = std::min(kPrefillPiece, prompt.size() - held_.size());
-    const std::span<const int32_t> piece = prompt.subspan(held_.size(), size);
-    const bool last = held_.size() + size == prompt.size();
-    logits = executor_->forward(piece, last ? Logits::kLast : Logits::kNone);
-    held_.insert(held_.end(), piece.begin(), piece.end());
+  while (length() < prompt.size()) {
+    const size_t size = std::min(kPrefillPiece, prompt.size() - length());
+    const bool last = length() + size == prompt.size();
+    const BatchItem item{&*sequence_, prompt.subspan(length(), size), phase, last ? Logits::kLast : Logits::kNone};
+    logits = executor_->run(std::span(&item, 1));
     timing.prefilled += static_cast<int>(size);
     if (!last && on_piece && !on_piece("")) return {};
   }
@@ -69,91 +76,105 @@ std::span<const float> Session::prefill(std::span<const int32_t> prompt, const O
   return logits;
 }
 
-int32_t Session::next(int32_t token, int wanted, const GenerateOptions& options, DecodePace& pace, Sampler& sampler,
-                      std::span<const int32_t> text, uint64_t draw) {
-  if (ahead_.empty()) {
+int32_t Session::next(Answer& answer, const GenerateOptions& options, DecodePace& pace) {
+  const int32_t token = answer.text().back();
+  const int written = static_cast<int>(answer.result().token_ids.size()), wanted = options.max_tokens - written;
+  if (ahead_.empty() && !Answer::needs_host(options)) {
     const auto start = Clock::now();
     const std::vector<int32_t> chosen =
-        executor_->decode(token, std::min(wanted, pace.batch()), options.sampling, draw, wanted > pace.batch());
+        executor_->decode(*sequence_, token, std::min(wanted, pace.batch()), options.sampling,
+                          static_cast<uint64_t>(written), wanted > pace.batch());
     pace.update(static_cast<int>(chosen.size()), ms_since(start));
     ahead_.assign(chosen.begin(), chosen.end());
     if (tracing(Trace::kPerf) && !chosen.empty()) {
       trace(Trace::kPerf, fmt::format("{} tokens at once: {:.2f} ms", chosen.size(), ms_since(start)));
     }
   }
-  held_.push_back(token);
-  if (ahead_.empty()) {
-    return sampler.sample(executor_->forward(std::span(&token, 1), Logits::kLast), text, draw);
-  }
+  if (ahead_.empty()) return answer.choose(run_guesses(answer, options));
   const int32_t chosen = ahead_.front();
   ahead_.pop_front();
   return chosen;
 }
 
+// The logits behind the answer's last token: there already if it was guessed right.
+std::span<const float> Session::run_guesses(Answer& answer, const GenerateOptions& options) {
+  const int32_t token = answer.text().back();
+  Timing& timing = answer.timing();
+  const auto row = [&](size_t i) {
+    const size_t vocab = guess_logits_.size() / (guesses_.size() + 1);
+    return guess_logits_.subspan(i * vocab, vocab);
+  };
+  if (accepted_ < guesses_.size() && guesses_[accepted_] == token) {
+    ++timing.accepted;
+    return row(++accepted_);
+  }
+  drop_ahead();
+  const auto start = Clock::now();
+  if (options.speculation != Speculation::kOff) {
+    Guesser& guesser = draft_ && options.speculation == Speculation::kAuto ? *draft_ : ngrams_;
+    for (size_t i = guesser.size(); i < answer.text().size(); ++i) guesser.add(answer.text()[i]);
+    const int left = std::min(options.max_tokens - static_cast<int>(answer.result().token_ids.size()) - 1,
+                              context_ - sequence_->length() - 1);
+    const int most = std::min(speculation_.guesses(), left);
+    const std::span<const int32_t> guess = guesser.guess(static_cast<size_t>(std::max(0, most)));
+    guesses_.assign(guess.begin(), guess.end());
+  }
+  timing.guessed += static_cast<int>(guesses_.size());
+  std::vector<int32_t> tokens = {token};
+  tokens.insert(tokens.end(), guesses_.begin(), guesses_.end());
+  const BatchItem item{&*sequence_, tokens, Phase::kDecode, guesses_.empty() ? Logits::kLast : Logits::kAll};
+  guess_logits_ = executor_->run(std::span(&item, 1));
+  pass_ms_ = ms_since(start);
+  return row(0);
+}
+
 void Session::drop_ahead() {
-  if (!ahead_.empty()) executor_->rewind(static_cast<int>(held_.size()));
+  const size_t unwanted = ahead_.size() + guesses_.size() - accepted_;
+  if (guess_logits_.data())
+    speculation_.update(static_cast<int>(guesses_.size()), static_cast<int>(accepted_), pass_ms_);
+  if (unwanted > 0) executor_->cache().truncate(*sequence_, sequence_->length() - static_cast<int>(unwanted));
   ahead_.clear();
+  guesses_.clear();
+  guess_logits_ = {};
+  accepted_ = 0;
+}
+
+void Session::set_draft(std::unique_ptr<Executor> draft) {
+  draft_ = std::make_unique<DraftGuesser>(std::move(draft), context_);
 }
 
 void Session::invalidate() {
-  executor_->reset();
-  held_.clear();
+  sequence_.reset();
+  ahead_.clear();
+  guesses_.clear();
+  guess_logits_ = {};
+  accepted_ = 0;
 }
 
 Generation Session::generate(std::span<const int32_t> prompt, const GenerateOptions& options, const OnPiece& on_piece) {
   const auto start = Clock::now();
-  Generation result;
-  Sampler sampler(options.sampling);
+  Answer answer(prompt, options, tokenizer_, context_);
   DecodePace pace(options.decode_batch);
-  StopMatcher stops(options.stop_texts);
-  std::optional<StreamDecoder> decoder;
-  if (tokenizer_) decoder.emplace(*tokenizer_, /*skip_special=*/true);
-  const auto show = [&](std::string text) {  // false: the caller wants to stop
-    text = stops.push(text);
-    result.text += text;
-    return !on_piece || on_piece(text);
-  };
-
-  std::vector<int32_t> text(prompt.begin(), prompt.end());
-  const std::span<const float> logits = prefill(prompt, on_piece, result.timing);
-  result.stop_reason = logits.empty() ? StopReason::kInterrupted : StopReason::kMaxTokens;
-  int32_t token = logits.empty() ? -1 : sampler.sample(logits, text, 0);
-  result.timing.first_token_ms = ms_since(start);
+  ngrams_.clear();
+  if (draft_) draft_->clear();
+  speculation_ = SpeculationPace(options.speculation);
+  const std::span<const float> logits = prefill(prompt, on_piece, answer.timing());
+  if (logits.empty()) answer.interrupt();
+  int32_t token = logits.empty() ? -1 : answer.choose(logits);
+  answer.timing().first_token_ms = ms_since(start);
   const Clock::time_point decode_start = Clock::now();
-  while (token >= 0) {
-    if (std::find(options.end_ids.begin(), options.end_ids.end(), token) != options.end_ids.end()) {
-      result.stop_reason = StopReason::kEnd;
-      break;
-    }
-    if (tracing(Trace::kSample)) trace(Trace::kSample, fmt::format("token {}: {}", result.token_ids.size(), token));
-    result.token_ids.push_back(token);
-    text.push_back(token);
-    if (!show(decoder ? decoder->push(token) : "")) {
-      result.stop_reason = StopReason::kInterrupted;
-      break;
-    }
-    if (stops.found()) {
-      result.stop_reason = StopReason::kStopText;
-      break;
-    }
-    if (static_cast<int>(result.token_ids.size()) == options.max_tokens) break;
-    if (static_cast<int>(text.size()) > context_) {
-      result.stop_reason = StopReason::kContextFull;
-      break;
-    }
-    token = next(token, options.max_tokens - static_cast<int>(result.token_ids.size()), options, pace, sampler, text,
-                 result.token_ids.size());
-    ++result.timing.decoded;
+  while (!answer.ended()) {
+    const std::string piece = answer.push(token);
+    if (on_piece && !on_piece(piece)) answer.interrupt();
+    if (answer.ended()) break;
+    token = next(answer, options, pace);
+    ++answer.timing().decoded;
   }
   drop_ahead();
-  result.timing.decode_ms = ms_since(decode_start);
-  if (decoder && !stops.found()) show(decoder->finish());
-  if (!stops.found()) {
-    const std::string rest = stops.finish();
-    result.text += rest;
-    if (on_piece && !rest.empty()) on_piece(rest);
-  }
-  return result;
+  answer.timing().decode_ms = ms_since(decode_start);
+  const std::string rest = answer.finish();
+  if (on_piece && !rest.empty()) on_piece(rest);
+  return answer.take();
 }
 
 }  // namespace doppler

@@ -74,6 +74,7 @@ ChatTemplate::Sources ChatTemplate::Sources::read(const Json& value, const std::
 }
 
 void ChatTemplate::parse(const Sources& sources, const std::string& name) {
+  source_ = sources.default_template.value_or("") + sources.tool_use_template.value_or("");
   if (sources.default_template) default_ = jinja::Template::parse(*sources.default_template, name);
   if (sources.tool_use_template) tool_use_ = jinja::Template::parse(*sources.tool_use_template, name + " for tools");
   if (!default_) default_ = tool_use_;
@@ -130,6 +131,7 @@ ChatTemplate ChatTemplate::from_source(std::string source, Json special_tokens) 
   }
   collect_tokens(special_tokens, result.special_tokens_);
   result.default_ = jinja::Template::parse(source, "chat template");
+  result.source_ = std::move(source);
   return result;
 }
 

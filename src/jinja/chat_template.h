@@ -24,6 +24,7 @@ class ChatTemplate {
   static ChatTemplate from_source(std::string source, Json special_tokens);
 
   bool present() const { return default_.has_value(); }
+  const std::string& source() const { return source_; }  // of all its templates, one after another
 
   // `messages` is an array of {"role": ..., "content": ...}; `tools` an array of JSON schemas or null. Members of
   // `extra_variables` are passed on: documents, enable_thinking, reasoning_effort, ... Fails with the template's own
@@ -43,6 +44,7 @@ class ChatTemplate {
   std::optional<jinja::Template> default_, tool_use_;
   Json special_tokens_ = Json::object();
   jinja::Clock clock_;
+  std::string source_;
   std::string where_;  // the folder, for messages
 };
 

@@ -1,6 +1,5 @@
 #include "jinja/template.h"
 
-#include <limits>
 
 #include "base/error.h"
 #include "jinja/evaluator.h"
@@ -19,28 +18,23 @@ Value from_json(Runtime& rt, const Json& json, const std::string& where) {
           .where = "the variable '" + where + "' of a template",
           .got = brief(json)});
   };
-  switch (json.type()) {
-    case Json::value_t::null: return Value::none();
-    case Json::value_t::boolean: return Value::boolean(json.get<bool>());
-    case Json::value_t::number_integer: return Value::integer(json.get<int64_t>());
-    case Json::value_t::number_unsigned: {
-      const auto number = json.get<uint64_t>();
-      if (number > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
-        refuse("a whole number is beyond 64 bits");
-      return Value::integer(static_cast<int64_t>(number));
-    }
-    case Json::value_t::number_float: return Value::real(json.get<double>());
-    case Json::value_t::string: {
-      const std::string& text = json.get_ref<const std::string&>();
+  switch (json.kind()) {
+    case Json::Kind::kNull: return Value::none();
+    case Json::Kind::kBoolean: return Value::boolean(json.get<bool>());
+    case Json::Kind::kInteger: return Value::integer(json.get<int64_t>());
+    case Json::Kind::kUnsigned: refuse("a whole number is beyond 64 bits"); break;
+    case Json::Kind::kReal: return Value::real(json.get<double>());
+    case Json::Kind::kString: {
+      const std::string& text = json.text();
       if (find_invalid_utf8(text) != text.size()) refuse("a string is not valid UTF-8");
       return rt.string(text);
     }
-    case Json::value_t::array: {
+    case Json::Kind::kArray: {
       ListBuilder items(rt);
       for (const Json& item : json) items.add(from_json(rt, item, where));
       return items.finish();
     }
-    case Json::value_t::object: {
+    case Json::Kind::kObject: {
       std::vector<std::pair<Value, Value>> items;
       for (const auto& [key, item] : json.items()) {
         if (find_invalid_utf8(key) != key.size()) refuse("a key is not valid UTF-8");
@@ -49,7 +43,6 @@ Value from_json(Runtime& rt, const Json& json, const std::string& where) {
       }
       return rt.dict(std::move(items));
     }
-    default: refuse("a value is of a kind that templates do not have");
   }
   return Value();
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
 #include "base/utf8.h"
 #include "tokenizer/unicode.h"
 
@@ -102,6 +103,31 @@ class ReplaceRegex : public DecoderStage {
   std::string token_;
 };
 
+// The byte of a token <0xNN>, or -1.
+int byte_of(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return -1;
+  const auto digit = [](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f') return (c | 0x20) - 'a' + 10;
+    return -1;
+  };
+  const int low = digit(token[4]);
+  const int high = token[3] == '+' ? 0 : digit(token[3]);  // a sign counts as a number's part there
+  return low < 0 || high < 0 ? -1 : high * 16 + low;
+}
+
+// The bytes of a byte-level token; one that is not of that alphabet stands for itself.
+std::string byte_level(std::string_view token) {
+  std::string bytes;
+  uint32_t length = 0;
+  for (size_t at = 0; at < token.size(); at += length) {
+    const int byte = byte_of_character(read_valid_utf8(token, at, length));
+    if (byte < 0) return std::string(token);
+    bytes += static_cast<char>(byte);
+  }
+  return bytes;
+}
+
 // Runs of <0xNN> tokens become text if the whole run is UTF-8, and otherwise one U+FFFD for every byte of it: nothing
 // of a run is certain before it has ended.
 class ByteFallback : public DecoderStage {
@@ -134,17 +160,6 @@ class ByteFallback : public DecoderStage {
   }
 
  private:
-  static int byte_of(std::string_view token) {
-    if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return -1;
-    const auto digit = [](char c) {
-      if (c >= '0' && c <= '9') return c - '0';
-      if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f') return (c | 0x20) - 'a' + 10;
-      return -1;
-    };
-    const int low = digit(token[4]);
-    const int high = token[3] == '+' ? 0 : digit(token[3]);  // a sign counts as a number's part there
-    return low < 0 || high < 0 ? -1 : high * 16 + low;
-  }
   void start_passing() {
     end_run();
     passing_ = true;
@@ -229,16 +244,7 @@ class ByteLevel : public DecoderStage {
   void begin() override {}
   void part(std::string_view text) override { token_.append(text); }
   void end() override {
-    std::string bytes;
-    uint32_t length = 0;
-    for (size_t at = 0; at < token_.size(); at += length) {
-      const int byte = byte_of_character(read_valid_utf8(token_, at, length));
-      if (byte < 0) {  // not of the alphabet: the token stands for itself
-        bytes = token_;
-        break;
-      }
-      bytes += static_cast<char>(byte);
-    }
+    const std::string bytes = byte_level(token_);
     token_.clear();
     emit(bytes, false);
   }
@@ -307,6 +313,58 @@ std::unique_ptr<DecoderStage> make_stage(const DecoderStep& step) {
 }
 
 }  // namespace
+
+std::string bytes_of_token(const std::optional<std::vector<DecoderStep>>& steps, std::string_view token) {
+  bool alone = steps.has_value(), fused = false;  // without steps, tokens are joined by spaces
+  std::string text(token);
+  for (const DecoderStep& step : steps ? *steps : std::vector<DecoderStep>()) {
+    switch (step.kind) {
+      case DecoderStep::Kind::kReplace: {
+        // In a fused text a pattern can lie across tokens, unless it is one character.
+        uint32_t length = 0;
+        const std::string* literal = step.pattern.literal();
+        if (literal) read_valid_utf8(*literal, 0, length);
+        if (fused && !(literal && length == literal->size())) {
+          alone = false;
+          break;
+        }
+        std::string replaced;
+        size_t done = 0;
+        step.pattern.each_match(text, [&](Span match) {
+          replaced.append(text, done, match.begin - done).append(step.content);
+          done = match.end;
+        });
+        text = replaced.append(text, done);
+        break;
+      }
+      case DecoderStep::Kind::kByteFallback:
+        if (const int byte = byte_of(text); byte >= 0) return std::string(1, static_cast<char>(byte));
+        break;
+      case DecoderStep::Kind::kFuse: fused = true; break;
+      case DecoderStep::Kind::kStrip: break;  // off the text's ends, once fused
+      case DecoderStep::Kind::kByteLevel:
+        text = byte_level(text);
+        fused = true;
+        break;
+      case DecoderStep::Kind::kMetaspace: {
+        std::string spaced;
+        size_t done = 0;
+        for (size_t at; (at = text.find(step.content, done)) != std::string::npos; done = at + step.content.size()) {
+          spaced.append(text, done, at - done).push_back(' ');
+        }
+        text = spaced.append(text, done);
+        break;
+      }
+    }
+    if (step.kind == DecoderStep::Kind::kStrip && !fused) alone = false;
+  }
+  if (!alone) {
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "with this tokenizer a token's text depends on the tokens around it, so no grammar can hold it",
+          .where = "tokenizer.json: decoder"});
+  }
+  return text;
+}
 
 DecoderPipeline::DecoderPipeline(const std::optional<std::vector<DecoderStep>>& steps)
     : text_(std::make_unique<std::string>()) {

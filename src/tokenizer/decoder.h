@@ -35,4 +35,7 @@ class DecoderPipeline {
   std::vector<std::unique_ptr<DecoderStage>> stages_;  // the last appends to text_
 };
 
+// The bytes that the steps make of one token in the midst of others. Fails where that depends on the others.
+std::string bytes_of_token(const std::optional<std::vector<DecoderStep>>& steps, std::string_view token);
+
 }  // namespace doppler

@@ -205,6 +205,10 @@ int32_t Tokenizer::token_id(std::string_view token) const {
   return added >= 0 ? added : parts_->bpe.vocabulary().find(token);
 }
 
+std::string Tokenizer::token_bytes(int32_t id) const {
+  return has(id) ? bytes_of_token(parts_->decoder, parts_->form(id)) : "";
+}
+
 bool Tokenizer::is_special(int32_t id) const {
   return id >= 0 && static_cast<size_t>(id) < parts_->special.size() && parts_->special[static_cast<size_t>(id)];
 }

@@ -42,6 +42,9 @@ class Tokenizer {
   // The token as the vocabulary writes it ("▁time", "Ġtime"); empty for an id that no token has.
   std::string_view piece(int32_t id) const;
   int32_t token_id(std::string_view token) const;  // -1 if there is none; a token as piece() gives it
+  // The bytes that a token adds to a text, not always whole characters; empty for an id that no token has. What a
+  // decoder strips off the beginning of a text is there. Fails where a token's text depends on its neighbours.
+  std::string token_bytes(int32_t id) const;
   bool is_special(int32_t id) const;
   bool has(int32_t id) const;
   int32_t vocab_size() const;  // one more than the largest id

@@ -14,6 +14,7 @@
 #include "support/reference.h"
 #include "support/scratch.h"
 #include "support/software_gpu.h"
+#include "support/runner.h"
 
 namespace doppler {
 namespace {
@@ -76,7 +77,7 @@ class Paging : public ::testing::TestWithParam<const char*> {
 };
 
 // A prompt of two blocks, all its logits; then tokens one by one. After each: are the device's buffers within bounds?
-std::vector<float> logits_of(Executor& executor, std::span<const int32_t> prompt, uint64_t bound) {
+std::vector<float> logits_of(testing::Runner& executor, std::span<const int32_t> prompt, uint64_t bound) {
   std::vector<float> all;
   const auto keep = [&](std::span<const float> more) {
     all.insert(all.end(), more.begin(), more.end());
@@ -95,7 +96,7 @@ TEST_P(Paging, EveryLogitIsTheSameAndTheBoundHolds) {
   std::vector<float> expected;
   uint64_t whole_bytes = 0;
   {
-    const auto whole = make_executor(*model_, "webgpu", room(0));
+    const auto whole = testing::one_sequence(make_executor(*model_, "webgpu", room(0)));
     expected = logits_of(*whole, prompt, UINT64_MAX);
     whole_bytes = whole->counters().bytes;
     EXPECT_EQ(whole->counters().expert_hits + whole->counters().expert_misses, 0u);
@@ -107,7 +108,7 @@ TEST_P(Paging, EveryLogitIsTheSameAndTheBoundHolds) {
   const uint64_t more = least + 6 * all / (kLayers * kExperts) + 4096;
   const bool quick = GetParam() == std::string("f32");  // to compile, on a software GPU
   for (const uint64_t memory : quick ? std::vector{least, more} : std::vector{more}) {
-    const auto paged = make_executor(*model_, "webgpu", room(memory));
+    const auto paged = testing::one_sequence(make_executor(*model_, "webgpu", room(memory)));
     const std::vector<float> got = logits_of(*paged, prompt, memory);
     EXPECT_EQ(got, expected) << memory << " bytes";
     EXPECT_GT(paged->counters().expert_hits, 0u);
@@ -121,7 +122,7 @@ INSTANTIATE_TEST_SUITE_P(Recipes, Paging, ::testing::Values("f32", "q4_k_m"), re
 class Paged : public Paging {};
 
 TEST_P(Paged, HitsAndMissesAreCounted) {
-  const auto paged = make_executor(*model_, "webgpu", room(least_memory(*model_)));
+  const auto paged = testing::one_sequence(make_executor(*model_, "webgpu", room(least_memory(*model_))));
   const int32_t token = 5;
   paged->forward(std::span(&token, 1), Logits::kNone);
   EXPECT_EQ(paged->counters().expert_misses, kWanted);
@@ -136,7 +137,7 @@ TEST_P(Paged, TapsSeeWhatTheySeeWithoutAndCountInTheBound) {
   using Seen = std::map<std::string, std::vector<float>>;
   const auto seen = [&](uint64_t memory, uint64_t* most = nullptr) {
     Seen stages;
-    const auto executor = make_executor(*model_, "webgpu", room(memory));
+    const auto executor = testing::one_sequence(make_executor(*model_, "webgpu", room(memory)));
     executor->set_tap([&](const Step& step, std::span<const float> data, int, int) {
       stages[step.name].assign(data.begin(), data.end());
     });
@@ -165,7 +166,7 @@ TEST_P(Paged, TapsSeeWhatTheySeeWithoutAndCountInTheBound) {
 
 TEST_P(Paged, ABoundThatAllFitsIntoChangesNothing) {
   const uint64_t unbound = make_executor(*model_, "webgpu", room(0))->counters().bytes;
-  const auto whole = make_executor(*model_, "webgpu", room(1u << 30));
+  const auto whole = testing::one_sequence(make_executor(*model_, "webgpu", room(1u << 30)));
   EXPECT_EQ(whole->counters().bytes, unbound);
   const int32_t token = 5;
   whole->forward(std::span(&token, 1), Logits::kNone);

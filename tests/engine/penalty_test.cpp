@@ -9,6 +9,7 @@
 #include "support/reference.h"
 #include "support/scratch.h"
 #include "support/software_gpu.h"
+#include "support/runner.h"
 
 namespace doppler {
 namespace {
@@ -21,7 +22,7 @@ struct Choices {
 };
 
 // Two batches after the prompt and `first`, the second of them begun before the first was read.
-Choices choose(Executor& executor, std::span<const int32_t> prompt, int32_t first, const Sampling& sampling,
+Choices choose(testing::Runner& executor, std::span<const int32_t> prompt, int32_t first, const Sampling& sampling,
                bool tapped) {
   Choices r{.text = {prompt.begin(), prompt.end()}, .logits = {}};
   executor.reset();
@@ -54,7 +55,7 @@ TEST(Penalty, OnAGpuIsTheHosts) {
   const std::filesystem::path source = DOPPLER_TEST_DATA "/models/llama-a";
   convert(source, scratch / "model", options);
   const LoadedModel model = LoadedModel::load(scratch / "model");
-  const auto executor = make_executor(model, "webgpu", {.context = 64});
+  const auto executor = testing::one_sequence(make_executor(model, "webgpu", {.context = 64}));
   const std::vector<int32_t> all = testing::Reference(source).ids("prompt_ids");
   const std::span<const int32_t> prompt = std::span(all).first(9);
 

@@ -13,27 +13,31 @@ namespace {
 class Counting : public Executor {
  public:
   std::string_view name() const override { return "counting"; }
-  int position() const override { return 0; }
-  void reset() override { ++resets; }
+  KvCache& cache() override { return cache_; }
   void set_tap(Tap) override {}
   size_t context_bytes() const override { return 0; }
-  std::span<const float> forward(std::span<const int32_t> tokens, Logits) override {
+  std::span<const float> run(std::span<const BatchItem> batch) override {
+    const BatchItem& item = batch[0];
+    windows += item.sequence->length() == 0;
+    reserve_room(cache_, *item.sequence, static_cast<int>(item.tokens.size()));
+    cache_.append(*item.sequence, item.tokens, item.phase);
     logits_.clear();
-    for (const int32_t token : tokens) {
+    for (const int32_t token : item.tokens) {
       for (int32_t next = 0; next < 4; ++next) logits_.push_back(std::log(next == (token + 1) % 4 ? 0.7f : 0.1f) + 5);
     }
     return logits_;
   }
-  int resets = 0;
+  int windows = 0;  // texts begun
 
  private:
+  KvCache cache_{{.groups = {{.window = 0, .layers = 1}}, .places = {{0, 0}}, .page_tokens = 4}, {.pages = 8}};
   std::vector<float> logits_;
 };
 
 TEST(Perplexity, IsTheInverseOfTheGeometricMeanProbability) {
   Counting executor;
   EXPECT_NEAR(perplexity(executor, std::vector<int32_t>{0, 1, 2, 3, 0}, 2), 1 / 0.7, 1e-5);
-  EXPECT_EQ(executor.resets, 2);
+  EXPECT_EQ(executor.windows, 2);
   EXPECT_NEAR(perplexity(executor, std::vector<int32_t>{0, 0, 0, 0, 0}, 4), 1 / 0.1, 1e-4);
   EXPECT_NEAR(perplexity(executor, std::vector<int32_t>{0, 1, 3}, 2), 1 / std::sqrt(0.7 * 0.1), 1e-4);
 }
@@ -49,7 +53,7 @@ TEST(Perplexity, OverlappingWindowsCountEveryTokenOnce) {
   const TextScore score = score_text(executor, nullptr, tokens, {4, 2});
   EXPECT_EQ(score.tokens, 8u);
   EXPECT_NEAR(score.perplexity, 1 / 0.7, 1e-5);
-  EXPECT_EQ(executor.resets, 3);
+  EXPECT_EQ(executor.windows, 3);
   EXPECT_THROW(score_text(executor, nullptr, tokens, {4, 5}), Failure);
 }
 

@@ -98,6 +98,81 @@ TEST_F(Shipped, AnswersDoNotDependOnTheNumberOfThreads) {
   }
 }
 
+// Greedy or drawn: a guess is taken only where the same logits and the same draw give it anyway.
+TEST_F(Shipped, SpeculationChangesNoToken) {
+  const std::string story = "The cat sat on the mat. The dog sat on the mat. The cat sat on the mat. The dog sat on";
+  int accepted = 0;
+  for (const float temperature : {0.0f, 0.3f, 0.9f}) {
+    for (uint64_t seed = 1; seed <= (temperature > 0 ? 4 : 1); ++seed) {
+      GenerateOptions options{.max_tokens = 80, .sampling = {.temperature = temperature, .seed = seed}};
+      const std::vector<int32_t> prompt = model_.tokenizer->encode(story, true);
+      Session plain = session(model_), guessing = session(model_);
+      const Generation expected = plain.generate(prompt, options);
+      options.speculation = Speculation::kNgram;
+      const Generation got = guessing.generate(prompt, options);
+      EXPECT_EQ(got.token_ids, expected.token_ids) << temperature << " " << seed;
+      EXPECT_EQ(got.stop_reason, expected.stop_reason);
+      accepted += got.timing.accepted;
+      // And the sequence holds what was said, nothing that was only guessed.
+      std::vector<int32_t> more = prompt;
+      more.insert(more.end(), expected.token_ids.begin(), expected.token_ids.end());
+      more.push_back(prompt.back());
+      options.speculation = Speculation::kOff;
+      EXPECT_EQ(guessing.generate(more, options).token_ids, plain.generate(more, options).token_ids);
+    }
+  }
+  EXPECT_GT(accepted, 50) << "nothing was guessed right";
+}
+
+// The shipped model drafts for itself (every guess of a greedy answer is right), and a damaged one for it.
+TEST_F(Shipped, ADraftModelChangesNoToken) {
+  LoadedModel damaged = LoadedModel::load(DOPPLER_SOURCE_DIR "/models/tiny");
+  for (Step& step : damaged.plan.steps) {
+    if (auto* attention = std::get_if<Attention>(&step.op); attention && step.layer == 1) attention->scale /= 4;
+  }
+  const std::vector<int32_t> prompt = model_.tokenizer->encode("The little dog went to", true);
+  for (const LoadedModel* draft : {&model_, &damaged}) {
+    for (const float temperature : {0.0f, 0.9f}) {
+      GenerateOptions options{.max_tokens = 90, .sampling = {.temperature = temperature, .seed = 3}};
+      Session plain = session(model_), guessing = session(model_);
+      guessing.set_draft(make_executor(*draft, "cpu", {.context = guessing.context() + DraftGuesser::kRoom}));
+      std::vector<int32_t> text = prompt;
+      for (int turn = 0; turn < 3; ++turn) {
+        options.speculation = Speculation::kOff;
+        const Generation expected = plain.generate(text, options);
+        options.speculation = Speculation::kAuto;
+        const Generation got = guessing.generate(text, options);
+        ASSERT_EQ(got.token_ids, expected.token_ids) << temperature << " " << turn;
+        if (draft == &model_ && temperature == 0) {
+          EXPECT_GT(got.timing.accepted, 0);
+          EXPECT_EQ(got.timing.accepted, got.timing.guessed);
+        }
+        if (turn == 0) text.insert(text.end(), got.token_ids.begin(), got.token_ids.end());  // goes on
+        if (turn == 1) std::reverse(text.begin() + 1, text.end());                           // another text
+      }
+    }
+  }
+}
+
+TEST_F(Shipped, APromptThatWasSeenIsFoundAgain) {
+  Session chat(make_executor(model_, "cpu", {.context = 512, .sequences = 4}), &*model_.tokenizer, 512);
+  const GenerateOptions options{.max_tokens = 12};
+  std::vector<int32_t> prompt(400), other(400);
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    prompt[i] = static_cast<int32_t>(3 + i * 7 % 900);
+    other[i] = static_cast<int32_t>(5 + i * 11 % 900);
+  }
+  const Generation first = chat.generate(prompt, options);
+  EXPECT_EQ(first.timing.found, 0);
+  chat.generate(other, options);
+  prompt.resize(390);  // the same but for its end
+  prompt.insert(prompt.end(), {40, 41, 42, 43});
+  const Generation again = chat.generate(prompt, options);
+  EXPECT_EQ(again.timing.found, 384) << "whole pages of 16";
+  Session fresh = session(model_);
+  EXPECT_EQ(again.token_ids, fresh.generate(prompt, options).token_ids);
+}
+
 TEST_F(Shipped, AStopTextEndsTheAnswerAndIsNotShown) {
   Session chat = session(model_);
   std::string shown;

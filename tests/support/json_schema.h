@@ -37,7 +37,7 @@ class JsonSchema {
   void check(const Json& schema, const Json& v, const std::string& at, std::vector<std::string>& faults) const {
     if (schema.contains("$ref")) {
       const auto ref = schema["$ref"].get<std::string>();  // "#/$defs/name"
-      return check(root_["$defs"].at(ref.substr(ref.rfind('/') + 1)), v, at, faults);
+      return check(root_["$defs"][ref.substr(ref.rfind('/') + 1)], v, at, faults);
     }
     if (schema.contains("type")) {
       const Json types = schema["type"].is_array() ? schema["type"] : Json::array({schema["type"]});

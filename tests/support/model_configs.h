@@ -46,6 +46,7 @@ inline ModelConfig expert_config() {
   c.id = "experts";
   c.experts = 4;
   c.experts_per_token = 2;
+  c.expert_bias = true;
   c.qkv_bias = c.o_bias = c.attn_sinks = true;
   c.activation = Activation::kClampedSwiglu;
   c.swiglu_limit = 7;
@@ -53,6 +54,40 @@ inline ModelConfig expert_config() {
   c.ropes = {
       {.theta = 150000, .scaling = RopeScaling::kYarn, .factor = 32, .truncate = false, .original_context = 4096}};
   c.layers = {{6, 0}, {0, 0}};
+  return c;
+}
+
+// Norms after only and over all heads, a part of the head turned, a layer that turns nothing, branches and logits
+// scaled, queries scaled by position.
+inline ModelConfig multiplied_config() {
+  ModelConfig c = plain_config();
+  c.id = "multiplied";
+  c.pre_norms = false;
+  c.qk_norm = c.qk_norm_whole = c.post_attn_norm = c.post_ffn_norm = true;
+  c.residual_scale = 0.5f;
+  c.logit_scale = 0.125f;
+  c.ropes = {{.rotated = 0.5,
+              .scaling = RopeScaling::kLongRope,
+              .factor = 4,
+              .original_context = 16,
+              .short_factors = {1, 1.5},
+              .long_factors = {1, 3},
+              .query_beta = 0.25},
+             {.rotated = 0}};
+  c.layers = {{0, 0}, {0, 1}, {5, 1}};
+  return c;
+}
+
+// Experts without biases beside a dense layer, weighed by softmax over all of them.
+inline ModelConfig sparse_config() {
+  ModelConfig c = plain_config();
+  c.id = "sparse";
+  c.experts = 6;
+  c.experts_per_token = 3;
+  c.expert_ffn = 20;
+  c.route_normalized = false;
+  c.qk_norm = true;
+  c.layers = {{0, 0}, {0, 0, true}, {0, 0}};
   return c;
 }
 

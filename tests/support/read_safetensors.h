@@ -6,10 +6,11 @@
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "base/json.h"
 
 namespace doppler::test {
 
@@ -40,14 +41,15 @@ inline TestTensors read_safetensors(const std::string& path) {
   const char* header_begin = file.data() + 8;
   const char* data = header_begin + header_size;
   TestTensors result;
-  const nlohmann::json header = nlohmann::json::parse(header_begin, data);
+  const Json header = parse_json({header_begin, data}, path);
   for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") {
-      result.metadata = entry.get<std::map<std::string, std::string>>();
+      for (const auto& [key, value] : entry.items()) result.metadata[key] = value.text();
       continue;
     }
     const auto begin = entry["data_offsets"][0].get<size_t>(), end = entry["data_offsets"][1].get<size_t>();
-    result.tensors[name] = {entry["dtype"], entry["shape"], std::vector<uint8_t>(data + begin, data + end)};
+    result.tensors[name] = {entry["dtype"].text(), entry["shape"].get<std::vector<size_t>>(),
+                            std::vector<uint8_t>(data + begin, data + end)};
   }
   return result;
 }

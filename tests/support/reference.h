@@ -38,18 +38,67 @@ inline double relative_error(std::span<const float> a, std::span<const float> b)
 struct Reference {
   explicit Reference(const std::filesystem::path& folder)
       : stages(folder / "reference.safetensors"),
-        json(parse_json(read_text_file(folder / "reference.json"), (folder / "reference.json").string())) {}
+        json(parse_json(read_text_file(folder / "reference.json"), (folder / "reference.json").string())) {
+    const Json config = parse_json(read_text_file(folder / "config.json"), (folder / "config.json").string());
+    for (const auto& [name, tensor] : stages.tensors()) take(name, tensor, config);
+  }
 
   std::vector<int32_t> ids(const char* key) const { return json[key].get<std::vector<int32_t>>(); }
   std::vector<double> margins() const { return json["greedy_margin"].get<std::vector<double>>(); }
   std::span<const float> stage(const std::string& name) const {
-    const RawTensor* tensor = stages.find(name);
-    if (!tensor) return {};
-    return {reinterpret_cast<const float*>(tensor->bytes.data()), tensor->bytes.size() / sizeof(float)};
+    const auto found = by_step.find(name);
+    return found == by_step.end() ? std::span<const float>() : found->second;
   }
 
   SafetensorsFile stages;
   Json json;
+  std::map<std::string, std::vector<float>> by_step;  // under our steps' names
+
+ private:
+  // What was recorded head by head, [heads · tokens, dim], token by token.
+  std::vector<float> by_token(const RawTensor& tensor, const float* data) const {
+    const size_t tokens = json["prompt_ids"].size(), dim = static_cast<size_t>(tensor.shape[1]);
+    const size_t heads = static_cast<size_t>(tensor.shape[0]) / tokens;
+    std::vector<float> out(tokens * heads * dim);
+    for (size_t i = 0; i < out.size(); ++i) {
+      out[i] = data[(i / dim % heads * tokens + i / dim / heads) * dim + i % dim];
+    }
+    return out;
+  }
+
+  // Modules that are no step of their own keep the name they have in a checkpoint.
+  void take(std::string name, const RawTensor& tensor, const Json& config) {
+    const auto* data = reinterpret_cast<const float*>(tensor.bytes.data());
+    std::vector<float> values(data, data + tensor.bytes.size() / sizeof(float));
+    const std::string layer = name.substr(0, name.find('.') + 1);
+    const auto is = [&](const char* module) { return name == layer + module; };
+    if (is("self_attn.o_proj") || is("resid_attn_dropout") || is("resid_mlp_dropout")) return;  // attn_out, ffn_out
+    for (const auto& [module, step] : {std::pair("self_attn.q_norm", "q_norm"), std::pair("self_attn.k_norm", "k_norm"),
+                                       std::pair("mlp.gate", "router")}) {
+      if (!is(module)) continue;
+      name = layer + step;
+      if (string_or(config, "model_type", "", name) == "gemma3_text") values = by_token(tensor, data);
+      break;
+    }
+    if (name == "embed") {  // recorded before its multiplier
+      for (float& v : values) v *= static_cast<float>(number_or(config, "embedding_multiplier", 1, name));
+    }
+    if (!is("self_attn.qkv_proj")) {
+      by_step[name] = std::move(values);
+      return;
+    }
+    const auto heads = config["num_attention_heads"].get<size_t>(),
+               shared = config["num_key_value_heads"].get<size_t>();
+    const auto width = static_cast<size_t>(tensor.shape[1]), dim = width / (heads + 2 * shared);
+    size_t first = 0;
+    for (const auto& [step, count] :
+         {std::pair("q_proj", heads), std::pair("k_proj", shared), std::pair("v_proj", shared)}) {
+      for (size_t at = first; at < values.size(); at += width) {
+        by_step[layer + step].insert(by_step[layer + step].end(), data + at, data + at + count * dim);
+      }
+      first += count * dim;
+    }
+  }
 };
 
 // The reference calls the norm before the feed-forward by its Hugging Face name, which is post_attn_norm where a layer
@@ -71,7 +120,7 @@ inline std::map<std::string, double> stage_errors(Executor& executor, const Plan
     EXPECT_EQ(data.size(), expected.size()) << name;
     errors[name] = relative_error(data, expected);
   });
-  executor.forward(reference.ids("prompt_ids"), Logits::kAll);
+  Context(executor).forward(reference.ids("prompt_ids"), Logits::kAll);
   executor.set_tap(nullptr);
   return errors;
 }

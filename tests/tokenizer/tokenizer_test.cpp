@@ -161,12 +161,16 @@ TEST(Tokenizer, ContradictionsAreFound) {
 
 TEST(Tokenizer, AFileCannotBlowUpTheMemory) {
   const Json grow = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(100, 'a')}};
-  expect_failure(small({{"normalizer", {{"type", "Sequence"}, {"normalizers", Json(20, grow)}}}}),
+  expect_failure(small({{"normalizer", {{"type", "Sequence"}, {"normalizers", std::vector<Json>(20, grow)}}}}),
                  "grow without bound");
-  expect_failure(small({{"decoder", {{"type", "Sequence"}, {"decoders", Json(20, grow)}}}}), "grow without bound");
+  expect_failure(small({{"decoder", {{"type", "Sequence"}, {"decoders", std::vector<Json>(20, grow)}}}}),
+                 "grow without bound");
   const Json fuse = {{"type", "Fuse"}};
-  expect_failure(small({{"decoder", {{"type", "Sequence"}, {"decoders", Json(100'000, fuse)}}}}), "grow without bound");
-  EXPECT_EQ(make({{"normalizer", {{"type", "Sequence"}, {"normalizers", Json(2, grow)}}}}).encode("a", false).size(),
+  expect_failure(small({{"decoder", {{"type", "Sequence"}, {"decoders", std::vector<Json>(100'000, fuse)}}}}),
+                 "grow without bound");
+  EXPECT_EQ(make({{"normalizer", {{"type", "Sequence"}, {"normalizers", std::vector<Json>(2, grow)}}}})
+                .encode("a", false)
+                .size(),
             10'000u);
 }
 

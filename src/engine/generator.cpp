@@ -1,0 +1,139 @@
+#include "engine/generator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/log.h"
+
+namespace doppler {
+namespace {
+
+double steady_ms() {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+Generator::Generator(Executor& executor, const ModelConfig& config, const Tokenizer* tokenizer, Options options)
+    : executor_(executor),
+      config_(config),
+      tokenizer_(tokenizer),
+      now_ms_(options.now_ms ? std::move(options.now_ms) : steady_ms),
+      scheduler_(executor.cache(), options.scheduler) {}
+
+Scheduler::Submitted Generator::submit(GenerateRequest request, OnEvent on_event) {
+  // One bad token would fail the batch, and with it everybody else's answer.
+  check_tokens(config_, request.prompt, 0, scheduler_.context());
+  for (const auto& [id, bias] : request.options.edits.bias) check_tokens(config_, std::span(&id, 1), 0, 1);
+  Request entry{
+      .on_event = std::move(on_event), .submitted_ms = now_ms_(), .answers = {}, .unfinished = request.samples};
+  for (int k = 0; k < request.samples; ++k) {
+    GenerateOptions options = request.options;
+    options.sampling.seed += static_cast<uint64_t>(k);
+    entry.answers.emplace_back(request.prompt, options, tokenizer_, scheduler_.context());
+  }
+  const Phase phase = executor_.phase_of_prompt(request.prompt.size());
+  const Scheduler::Submitted submitted = scheduler_.submit({.prompt = std::move(request.prompt),
+                                                            .phase = phase,
+                                                            .samples = request.samples,
+                                                            .client = std::move(request.client),
+                                                            .salt = request.salt});
+  if (submitted.id != 0) requests_.emplace(submitted.id, std::move(entry));
+  return submitted;
+}
+
+void Generator::cancel(uint64_t id) {
+  const auto found = requests_.find(id);
+  if (found == requests_.end()) return;
+  Request request = std::move(found->second);
+  requests_.erase(found);
+  scheduler_.cancel(id);
+  const double now = now_ms_();
+  for (size_t k = 0; k < request.answers.size(); ++k) {
+    if (request.answers[k].ended()) continue;
+    request.answers[k].interrupt();
+    conclude(request, {id, static_cast<int>(k)}, now);
+  }
+}
+
+bool Generator::step() {
+  const double begin = now_ms_();
+  const std::span<const Scheduler::Row> rows = scheduler_.step(begin);
+  if (rows.empty()) return false;
+  batch_.clear();
+  size_t wanted = 0;
+  for (const Scheduler::Row& row : rows) {
+    batch_.push_back(row.item);
+    wanted += row.choices > 0;
+    Request& request = requests_.at(row.id.request);
+    if (request.started_ms < 0) {
+      request.started_ms = begin;
+      for (Answer& answer : request.answers) {
+        answer.timing().queued_ms = begin - request.submitted_ms;
+        answer.timing().found = scheduler_.found(row.id.request);
+      }
+    }
+    // Until its first token is chosen: later pieces compute again what was put back.
+    if (row.prefill && request.first_token_ms < 0) request.prefilled += static_cast<int>(row.item.tokens.size());
+  }
+  const std::string decided = tracing(Trace::kPerf) ? scheduler_.describe() : "";
+  const std::span<const float> logits = executor_.run(batch_);
+  const double now = now_ms_();
+  if (tracing(Trace::kPerf)) trace(Trace::kPerf, fmt::format("{}: {:.2f} ms", decided, now - begin));
+  scheduler_.ran(now);
+  const size_t vocab = wanted > 0 ? logits.size() / wanted : 0;
+  size_t at = 0;
+  for (const Scheduler::Row& row : rows) {
+    if (row.choices == 0) continue;
+    take_logits(row, logits.subspan(at, vocab), now);
+    at += vocab;
+  }
+  return true;
+}
+
+void Generator::take_logits(const Scheduler::Row& row, std::span<const float> logits, double now_ms) {
+  const auto entry = requests_.find(row.id.request);
+  Request& request = entry->second;
+  for (SampleId id = row.id; id.sample < row.id.sample + row.choices; ++id.sample) {
+    Answer& answer = request.answers[static_cast<size_t>(id.sample)];
+    Timing& timing = answer.timing();
+    if (answer.result().token_ids.empty()) {
+      request.first_token_ms = now_ms - request.submitted_ms;
+      timing.prefill_ms = now_ms - request.started_ms;
+      timing.prefilled = request.prefilled;
+      timing.first_token_ms = request.first_token_ms;
+    } else {
+      ++timing.decoded;
+    }
+    const int32_t token = answer.choose(logits);
+    const std::string piece = answer.ended() ? "" : answer.push(token);
+    if (request.on_event && !request.on_event({.id = id, .piece = piece, .so_far = &answer.result()}))
+      answer.interrupt();
+    if (!answer.ended()) {
+      scheduler_.choose(id, token);
+      continue;
+    }
+    scheduler_.finish(id);
+    if (conclude(request, id, now_ms)) {
+      requests_.erase(entry);
+      return;
+    }
+  }
+}
+
+bool Generator::conclude(Request& request, SampleId id, double now_ms) {
+  Answer& answer = request.answers[static_cast<size_t>(id.sample)];
+  const std::string rest = answer.finish();
+  Timing& timing = answer.timing();
+  if (request.first_token_ms >= 0) timing.decode_ms = now_ms - request.submitted_ms - request.first_token_ms;
+  if (request.on_event) {
+    if (!rest.empty()) request.on_event({.id = id, .piece = rest, .so_far = &answer.result()});
+    request.on_event({.id = id, .so_far = &answer.result(), .finished = &answer.result()});
+  }
+  return --request.unfinished == 0;
+}
+
+}  // namespace doppler

@@ -1,0 +1,52 @@
+// The same answer on a GPU whoever is beside you (support/crowd.h): pages, forks, prefixes and windows, and prompts cut
+// anywhere.
+#include <gtest/gtest.h>
+
+#include "cpu/random_model.h"
+#include "gpu/run/gpu_executor.h"
+#include "gpu/webgpu/device.h"
+#include "support/crowd.h"
+#include "support/software_gpu.h"
+
+namespace doppler {
+namespace {
+
+using testing::Crowd;
+using testing::RandomModel;
+
+constexpr int kContext = 200;
+
+ModelConfig windows_config() {
+  ModelConfig c = testing::quirky_config();
+  c.layers = {{7, 1}, {70, 0}, {0, 1}};
+  return c;
+}
+
+struct Model {
+  const char* name;
+  ModelConfig (*config)();
+  DType type;
+};
+const Model kModels[] = {{"windows_q4_k", windows_config, DType::kQ4_K},
+                         {"experts_bf16", testing::expert_config, DType::kBF16}};
+
+class GpuBatch : public ::testing::TestWithParam<Model> {};
+
+TEST_P(GpuBatch, AnAnswerDoesNotDependOnWhatRunsBesideIt) {
+  testing::choose_gpu_driver();
+  std::string why;
+  if (!gpu::webgpu_available(&why)) GTEST_SKIP() << "no GPU: " << why;
+  const RandomModel m(GetParam().config(), GetParam().type);
+  const auto executor = make_gpu_executor(m.config, m.plan, m.weights,
+                                          {.context = kContext, .block = 96, .checked = true, .sequences = 10});
+  Crowd crowd(*executor, 5);
+  crowd.prepare([&](int count, uint64_t seed) { return m.tokens(count, seed); }, 5, 100, 6);
+  crowd.run_all();
+  EXPECT_GT(crowd.found, 0) << "prefixes are found again";
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GpuBatch, ::testing::ValuesIn(kModels),
+                         [](const auto& model) { return std::string(model.param.name); });
+
+}  // namespace
+}  // namespace doppler
