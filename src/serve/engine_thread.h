@@ -1,0 +1,134 @@
+// The one thread that runs models. Others hand it requests and take what comes out as plain structs; nothing is locked
+// while it computes. A model is loaded when it is first asked for, beside the answers of the others.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/generator.h"
+#include "engine/loaded_model.h"
+#include "grammar/token_trie.h"
+#include "serve/metrics.h"
+
+namespace doppler::serve {
+
+struct ModelSpec {
+  std::string name;  // what clients call it
+  std::filesystem::path path;
+};
+
+struct EngineOptions {
+  std::string backend = "auto";
+  ExecutorOptions executor;  // context 0: the model's own, at most 4096 tokens
+  int sequences = 32;        // that run at once
+  int queue = 256;           // requests that are not finished, beyond which a new one is refused
+  double idle_unload_s = 0;  // a model that nobody asked so long is unloaded; 0: never
+};
+
+// A vocabulary as grammars need it, made when the first answer is to be held to one.
+class LazyTrie {
+ public:
+  const std::shared_ptr<const TokenTrie>& of(const Tokenizer& tokenizer) {
+    std::call_once(once_, [&] { trie_ = TokenTrie::make(tokenizer); });
+    return trie_;
+  }
+
+ private:
+  std::once_flag once_;
+  std::shared_ptr<const TokenTrie> trie_;
+};
+
+// What I/O threads need of a loaded model; stays valid for who holds it, also when the model is unloaded.
+struct ServedModel {
+  std::string name;
+  LoadedModel model;
+  int context = 0;
+  std::shared_ptr<LazyTrie> trie = std::make_shared<LazyTrie>();
+};
+
+// What became certain of one sample's answer.
+struct Piece {
+  int sample = 0;
+  std::string text = {};
+  std::vector<int32_t> tokens = {};          // that were chosen since the last piece
+  std::vector<TokenLogprobs> logprobs = {};  // of each, if they were asked for
+  bool finished = false;                     // the last of this sample; what follows is set then
+  StopReason reason = StopReason::kEnd;
+  Timing timing = {};
+  size_t total_tokens = 0;
+  std::string failure = {};  // not empty: the engine could not go on; the last of the whole request
+};
+using OnEnginePiece = std::function<void(Piece piece)>;  // on the engine thread: may only hand it over
+
+class EngineThread {
+ public:
+  EngineThread(std::vector<ModelSpec> models, EngineOptions options, Metrics& metrics);
+  ~EngineThread() { stop(); }
+  // What runs fails; afterwards nothing calls anybody back.
+  void stop();
+
+  const std::vector<ModelSpec>& models() const { return specs_; }
+  const ModelSpec* find(const std::string& name) const;  // null: there is none
+  // Calls back with the model, at once where it is loaded, else from another thread; or with null and why not.
+  using OnModel = std::function<void(std::shared_ptr<const ServedModel>, const std::string& failure)>;
+  void with_model(const std::string& name, OnModel on_model);
+
+  // Its number; 0: too many are waiting. The request must be one that can run (see Generator::submit).
+  uint64_t submit(std::shared_ptr<const ServedModel> model, GenerateRequest request, OnEnginePiece on_piece);
+  // The answer ends within a step, and no more pieces come.
+  void cancel(uint64_t number);
+  int sequences() const { return options_.sequences; }
+  int unfinished() const { return unfinished_; }
+
+ private:
+  struct Job {
+    std::shared_ptr<const ServedModel> model;
+    GenerateRequest request;
+    OnEnginePiece on_piece;
+  };
+  struct Running {  // a loaded model, of which the engine thread alone touches executor and generator
+    std::shared_ptr<const ServedModel> served;
+    std::unique_ptr<Executor> executor;
+    std::unique_ptr<Generator> generator;
+    std::map<uint64_t, uint64_t> jobs;  // by number: the generator's own
+    double idle_since = 0;              // seconds
+  };
+  struct Slot {  // of one model; under mutex_
+    std::shared_ptr<const ServedModel> served;
+    std::vector<OnModel> waiting;
+    bool loading = false;
+    std::thread loader;
+  };
+  void load(const ModelSpec& spec);
+  void loop();
+  void start(Running& running, uint64_t number, Job job);
+  void step(Running& running);
+  void fail_all(Running& running, const std::string& why);
+  void publish();
+
+  const std::vector<ModelSpec> specs_;
+  const EngineOptions options_;
+  Metrics& metrics_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, Slot> slots_;
+  std::deque<std::pair<uint64_t, Job>> inbox_;
+  std::vector<uint64_t> cancelled_;
+  std::vector<Running> loaded_;  // that the engine thread has yet to take over
+  uint64_t numbers_ = 0;
+  bool stopping_ = false;
+  std::atomic<int> unfinished_{0};
+  std::vector<std::unique_ptr<Running>> running_;
+  std::map<uint64_t, OnEnginePiece> sinks_;
+  std::thread thread_;
+};
+
+}  // namespace doppler::serve
