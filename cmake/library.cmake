@@ -1,0 +1,31 @@
+# libdoppler.so, what programs link: include/doppler over the engine, all of it in one file, and nothing else visible.
+file(GLOB api_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/api/*.cpp)
+add_library(libdoppler SHARED ${api_sources})
+add_library(doppler::doppler ALIAS libdoppler)
+set_target_properties(libdoppler PROPERTIES OUTPUT_NAME doppler EXPORT_NAME doppler VERSION ${PROJECT_VERSION}
+                                            SOVERSION ${PROJECT_VERSION_MAJOR} DEFINE_SYMBOL "")
+target_include_directories(libdoppler PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
+target_compile_features(libdoppler PUBLIC cxx_std_20)
+target_link_libraries(libdoppler PRIVATE doppler_engine)
+target_link_options(libdoppler PRIVATE -Wl,--exclude-libs,ALL)
+if(NOT DOPPLER_SANITIZE)
+  target_link_options(libdoppler PRIVATE -Wl,--no-undefined)
+endif()
+doppler_precompile(libdoppler)
+
+# Its tests see what a program outside sees: the headers and the shared library.
+doppler_tests(api DEPS doppler::doppler)
+if(DOPPLER_TESTS)
+  enable_language(C)
+  add_executable(c_api ${PROJECT_SOURCE_DIR}/tests/api/c_api.c)
+  set_target_properties(c_api PROPERTIES C_STANDARD 11 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF)
+  target_compile_options(c_api PRIVATE -pedantic)
+  target_link_libraries(c_api PRIVATE doppler::doppler Threads::Threads)
+  add_test(NAME api.c COMMAND c_api ${PROJECT_SOURCE_DIR}/models/tiny)
+  find_program(DOPPLER_VALGRIND valgrind)
+  if(DOPPLER_VALGRIND AND NOT DOPPLER_SANITIZE)
+    add_test(NAME api.valgrind COMMAND ${DOPPLER_VALGRIND} --quiet --undef-value-errors=no --leak-check=full --errors-for-leak-kinds=definite,possible
+                                       --error-exitcode=9 $<TARGET_FILE:c_api> ${PROJECT_SOURCE_DIR}/models/tiny)
+    set_tests_properties(api.valgrind PROPERTIES TIMEOUT ${test_timeout})
+  endif()
+endif()
