@@ -143,7 +143,8 @@ class Subject {
 
   int sweep_runs() const { return std::min(workload_.runs, 3); }
 
-  // A folder is known by its manifest, which holds its shards' hashes; a single file by its first MiB, its metadata.
+  // A folder is known by its manifest, which holds its shards' hashes; a single file by its first MiB, its metadata; a
+  // Hugging Face folder by its config.json.
   void describe_file(const std::filesystem::path& path) {
     const std::filesystem::path manifest = path / "manifest.json";
     if (file_exists(manifest)) {
@@ -152,7 +153,7 @@ class Subject {
       result.shards = parse_json(text, manifest.string()).value("shards", Json::array()).size();
       return;
     }
-    const MappedFile file(path);
+    const MappedFile file(model_kind(path) == ModelKind::kCheckpoint ? path / "config.json" : path);
     result.model_hash = sha256_hex(file.bytes().first(std::min<size_t>(file.bytes().size(), 1u << 20)));
     result.shards = 1;
   }

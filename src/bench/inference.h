@@ -94,6 +94,16 @@ struct TokenProfile {
 // One token after `prompt_tokens`, the median of `runs`. Empty where the backend has no clock.
 TokenProfile profile_token(const std::filesystem::path& model, const InferenceWorkload& workload);
 
+// Decode of an answer that repeats its prompt but for a few tokens, with speculation and without in turn.
+struct SpeculationResult {
+  std::string model, backend;
+  std::vector<double> without_tok_s, with_tok_s;  // one per run
+  int guessed = 0, accepted = 0;                  // of all runs
+  Json to_json() const;
+  std::string to_table() const;
+};
+SpeculationResult bench_speculation(const std::filesystem::path& model, const InferenceWorkload& workload);
+
 InferenceResult bench_inference(const std::filesystem::path& model, const InferenceWorkload& workload,
                                 const OnStatus& progress);
 

@@ -166,12 +166,12 @@ void serve_peer() {
       if (!executor) fail({.code = ErrorCode::kUsage, .what = "no model is loaded", .where = "request"});
       const auto prompt = require_array(request, "prompt", "request").get<std::vector<int32_t>>();
       const auto tokens = require_int(request, "tokens", "request");
-      executor->reset();
+      Context context(*executor);
       const auto start = Clock::now();
-      std::vector<int32_t> ids = {argmax(executor->forward(prompt, Logits::kLast))};
+      std::vector<int32_t> ids = {argmax(context.forward(prompt, Logits::kLast))};
       const double first = ms_since(start);
       for (int64_t i = 0; i < tokens; ++i)
-        ids.push_back(argmax(executor->forward(std::span(&ids.back(), 1), Logits::kLast)));
+        ids.push_back(argmax(context.forward(std::span(&ids.back(), 1), Logits::kLast)));
       reply = {{"prefill_ms", first}, {"decode_ms", ms_since(start) - first}, {"ids", ids}};
     }
     fmt::print("{}\n", reply.dump());

@@ -25,10 +25,11 @@ TokenProfile profile_token(const std::filesystem::path& path, const InferenceWor
   const auto executor = make_executor(
       model, workload.backend,
       {.context = context, .threads = workload.threads, .device = workload.device, .gpu_memory = workload.gpu_memory});
-  int32_t token = argmax(executor->forward(random_prompt(workload.prompt_tokens, model.config.vocab), Logits::kLast));
+  Context position(*executor);
+  int32_t token = argmax(position.forward(random_prompt(workload.prompt_tokens, model.config.vocab), Logits::kLast));
   // Warm: an idle GPU runs at a fraction of its clock.
   for (int left = workload.tokens; left > 0;) {
-    const std::vector<int32_t> chosen = executor->decode(token, left, {}, 0);
+    const std::vector<int32_t> chosen = position.decode(token, left, {}, 0);
     if (chosen.empty()) return {};
     token = chosen.back();
     left -= static_cast<int>(chosen.size());
@@ -38,7 +39,7 @@ TokenProfile profile_token(const std::filesystem::path& path, const InferenceWor
   std::vector<double> busy, span, gpu, encode, submit, read;
   TokenProfile profile;
   for (int run = 0; run < workload.runs; ++run) {
-    const DecodeProfile one = executor->profile(token);
+    const DecodeProfile one = position.profile(token);
     const std::vector<DecodeProfile::Dispatch>& steps = one.dispatches;
     if (steps.empty()) return {};
     std::map<std::string, double> sums;

@@ -138,6 +138,7 @@ int main(int argc, char** argv) {
   // Passes over memory, runs of tokens and prompts take turns, so that whatever else the machine does falls on all of
   // them. What was measured while other processes used the CPU is left out where there is enough without it.
   auto executor = make_cpu_executor(config, plan, weights, {.context = prompt + decoded + 8, .threads = threads});
+  Context context(*executor);
   ThreadPool pool(threads);
   std::vector<int32_t> tokens(static_cast<size_t>(prompt));
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>((i * 7919) % 262144);
@@ -161,10 +162,10 @@ int main(int argc, char** argv) {
     if (others < 0.05 * seconds + 0.01) samples.quiet.push_back(rate);
   };
   for (int run = 0; run < runs; ++run) {
-    executor->reset();
-    if (run == 0) executor->forward(tokens, Logits::kLast), executor->reset();  // warms up
+    context.reset();
+    if (run == 0) context.forward(tokens, Logits::kLast), context.reset();  // warms up
     measure(prefill, [&](auto start) {
-      executor->forward(tokens, Logits::kLast);
+      context.forward(tokens, Logits::kLast);
       return prompt / seconds_since(start);
     });
     constexpr int kTogether = 8;
@@ -174,7 +175,7 @@ int main(int argc, char** argv) {
       measure(decode, [&](auto start) {
         for (int j = i; j < i + kTogether; ++j) {
           const int32_t token = static_cast<int32_t>((j * 104729) % 262144);
-          executor->forward({&token, 1}, Logits::kLast);
+          context.forward({&token, 1}, Logits::kLast);
         }
         return kTogether / seconds_since(start);
       });
