@@ -20,8 +20,8 @@ struct InferenceArguments {
   std::string model, versus, output, plot, workload_name, surface = "native", profile_dir;
   std::vector<std::string> compare;
   InferenceWorkload workload;
-  bool json = false, profile = false;
-  const CLI::Option *prompt_tokens = nullptr, *tokens = nullptr;
+  bool json = false, profile = false, speculate = false;
+  Option prompt_tokens, tokens;
 };
 
 void report(const InferenceArguments& a, const Json& json, const std::string& text) {
@@ -40,8 +40,8 @@ InferenceWorkload resolved_workload(const InferenceArguments& a) {
   if (a.workload_name.empty()) return w;
   const InferenceWorkload named = named_workload(a.workload_name);
   w.name = named.name;
-  if (a.prompt_tokens->count() == 0) w.prompt_tokens = named.prompt_tokens;
-  if (a.tokens->count() == 0) w.tokens = named.tokens;
+  if (!a.prompt_tokens.given()) w.prompt_tokens = named.prompt_tokens;
+  if (!a.tokens.given()) w.tokens = named.tokens;
   return w;
 }
 
@@ -75,12 +75,14 @@ void check_for_browser(const std::string& model, const InferenceWorkload& worklo
   }
   if (workload.device >= 0) refuse("--device", "a page cannot choose among GPUs, the browser does");
   if (workload.gpu_memory > 0) refuse("--gpu-memory", "experts are paged from mapped files, which a page has not");
-  if (!file_exists(fs::path(model) / "manifest.json") && file_exists(model)) {
+  const ModelKind kind = model_kind(model);
+  const bool stray_file = file_exists(model) && !file_exists(fs::path(model) / "manifest.json");
+  if (kind != ModelKind::kRdrr || stray_file) {
     fail({.code = ErrorCode::kUsage,
           .what = "a page loads RDRR folders only",
           .where = model,
           .expected = "a folder with manifest.json",
-          .got = "a single file",
+          .got = kind == ModelKind::kCheckpoint ? "a Hugging Face folder" : "a single file",
           .todo = "Make one of it: doppler convert"});
   }
 }
@@ -112,16 +114,21 @@ void run_inference(const InferenceArguments& a) {
     if (info_enabled()) fmt::print(stderr, "\r\033[K{}", line);
   };
   if (!a.compare.empty()) return compare_files(a);
-  const std::string model = a.model.empty() ? default_model().string() : a.model;
+  const std::string model = local_model(a.model).string();
   InferenceWorkload workload = resolved_workload(a);
   choose_surface(a, model, workload);
   if (a.profile) {
     const TokenProfile profile = profile_token(model, workload);
     return report(a, profile.to_json(), profile.to_table());
   }
+  if (a.speculate) {
+    const SpeculationResult speculation = bench_speculation(model, workload);
+    return report(a, speculation.to_json(), speculation.to_table());
+  }
   if (!a.versus.empty()) {
-    const auto [first, second] = bench_interleaved(model, workload, a.versus, workload, progress);
-    const Json comparison = compare_results(first.to_json(), second.to_json(), model, a.versus);
+    const std::string other = local_model(a.versus).string();
+    const auto [first, second] = bench_interleaved(model, workload, other, workload, progress);
+    const Json comparison = compare_results(first.to_json(), second.to_json(), model, other);
     return report(a, comparison, comparison_text(comparison));
   }
   const InferenceResult result = bench_inference(model, workload, progress);
@@ -148,72 +155,72 @@ void check_here(const std::string& path, const std::string& backend) {
 
 }  // namespace
 
-void add_bench(CLI::App& app) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure speed, beside what the machine allows");
-  bench->require_subcommand(1);
+void add_bench(Verb app) {
+  Verb bench = app.add_verb("bench", "Measure speed, beside what the machine allows");
+  bench.need_verb();
   auto arguments = std::make_shared<InferenceArguments>();
-  CLI::App* inference = bench->add_subcommand("inference", "Prefill and decode speed, load time, memory, bandwidth");
-  inference->add_option("model", arguments->model,
-                        "An RDRR folder or a GGUF file (default: the model that ships with Doppler)");
-  inference->add_option("--workload", arguments->workload_name, "xs, s, m, l or xl: 64 to 8192 prompt tokens");
+  Verb inference = bench.add_verb("inference", "Prefill and decode speed, load time, memory, bandwidth");
+  inference.add_option("model", arguments->model, kModelHelp);
+  inference.add_option("--workload", arguments->workload_name, "xs, s, m, l or xl: 64 to 8192 prompt tokens");
   arguments->prompt_tokens =
-      inference->add_option("--prompt-tokens", arguments->workload.prompt_tokens, "Tokens of the prompt")
-          ->capture_default_str();
-  arguments->tokens =
-      inference->add_option("--tokens", arguments->workload.tokens, "Tokens to decode")->capture_default_str();
-  inference->add_option("--runs", arguments->workload.runs, "Runs, after a second or one run that warms up")
-      ->capture_default_str();
-  inference->add_option("--context", arguments->workload.context, "Context to make room for (default: what is needed)")
-      ->check(CLI::PositiveNumber);
-  inference->add_option("--threads", arguments->workload.threads, "Threads (default: one per core)")
-      ->check(CLI::Range(1, 1024));
-  inference->add_option("--backend", arguments->workload.backend, "auto, webgpu, cpu or ref")->capture_default_str();
-  inference->add_option("--device", arguments->workload.device, "Which GPU, as doppler devices counts them");
-  add_gpu_memory(*inference, arguments->workload.gpu_memory);
+      inference.add_option("--prompt-tokens", arguments->workload.prompt_tokens, "Tokens of the prompt").show_default();
+  arguments->tokens = inference.add_option("--tokens", arguments->workload.tokens, "Tokens to decode").show_default();
+  inference.add_option("--runs", arguments->workload.runs, "Runs, after a second or one run that warms up")
+      .show_default();
+  inference.add_option("--context", arguments->workload.context, "Context to make room for (default: what is needed)")
+      .positive();
+  inference.add_option("--threads", arguments->workload.threads, "Threads (default: one per core)").range(1, 1024);
+  inference.add_option("--backend", arguments->workload.backend, "auto, webgpu, cpu or ref").show_default();
+  inference.add_option("--device", arguments->workload.device, "Which GPU, as doppler devices counts them");
+  add_gpu_memory(inference, arguments->workload.gpu_memory);
   inference
-      ->add_option("--decode-batch", arguments->workload.decode_batch,
-                   "Tokens a GPU chooses in one go (default: as many as take a twentieth of a second)")
-      ->check(CLI::Range(1, 64));
-  inference->add_option("--depths", arguments->workload.depths, "Decode again after so many tokens: 0,512,2048")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(CLI::NonNegativeNumber);
-  inference->add_option("--prompts", arguments->workload.prompt_lengths, "Prefill again with so many: 64,512")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(CLI::PositiveNumber);
-  inference->add_option("--tap-layers", arguments->workload.tapped_layers, "Look into these layers: what does it cost?")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  inference->add_option("--reference", arguments->workload.reference,
-                        "A reference.json with prompt_ids and greedy_ids: judge the tokens by it");
-  inference->add_option("--output", arguments->output, "Write the JSON result to this file");
-  inference->add_option("--plot", arguments->plot, "Write an SVG of the sweeps to this file");
-  inference->add_option("--versus", arguments->versus, "Another artefact: runs of both in turn, and their ratio");
-  inference->add_option("--compare", arguments->compare, "Two results written by --output: their ratio")->expected(2);
-  inference->add_flag("--profile", arguments->profile, "Print where a decoded token's time goes on the GPU, by step");
-  inference->add_option("--surface", arguments->surface, "native, or browser: the same engine in headless Chromium")
-      ->check(CLI::IsMember({"native", "browser"}))
-      ->capture_default_str();
-  inference->add_option("--profile-dir", arguments->profile_dir,
-                        "With --surface browser: a profile to keep, so that the next run finds the model stored");
-  inference->add_flag("--json", arguments->json, "Print one JSON object");
-  inference->footer(
+      .add_option("--decode-batch", arguments->workload.decode_batch,
+                  "Tokens a GPU chooses in one go (default: as many as take a twentieth of a second)")
+      .range(1, 64);
+  inference.add_option("--depths", arguments->workload.depths, "Decode again after so many tokens: 0,512,2048")
+      .delimiter(',')
+      .one_word()
+      .not_negative();
+  inference.add_option("--prompts", arguments->workload.prompt_lengths, "Prefill again with so many: 64,512")
+      .delimiter(',')
+      .one_word()
+      .positive();
+  inference.add_option("--tap-layers", arguments->workload.tapped_layers, "Look into these layers: what does it cost?")
+      .delimiter(',')
+      .one_word();
+  inference.add_option("--reference", arguments->workload.reference,
+                       "A reference.json with prompt_ids and greedy_ids: judge the tokens by it");
+  inference.add_option("--output", arguments->output, "Write the JSON result to this file");
+  inference.add_option("--plot", arguments->plot, "Write an SVG of the sweeps to this file");
+  inference.add_option("--versus", arguments->versus, "Another artefact: runs of both in turn, and their ratio");
+  inference.add_option("--compare", arguments->compare, "Two results written by --output: their ratio").expected(2, 2);
+  inference.add_flag("--profile", arguments->profile, "Print where a decoded token's time goes on the GPU, by step");
+  inference.add_flag("--speculate", arguments->speculate,
+                     "Decode an answer that repeats its prompt, with speculation and without");
+  inference.add_option("--surface", arguments->surface, "native, or browser: the same engine in headless Chromium")
+      .one_of({"native", "browser"})
+      .show_default();
+  inference.add_option("--profile-dir", arguments->profile_dir,
+                       "With --surface browser: a profile to keep, so that the next run finds the model stored");
+  inference.add_flag("--json", arguments->json, "Print one JSON object");
+  inference.footer(
       "Examples:\n  doppler synth gemma-3-1b /tmp/1b && doppler bench inference /tmp/1b\n"
       "  doppler bench inference /tmp/1b --depths 0,512,2048 --prompts 64,512 --plot speed.svg --output a.json\n"
       "  doppler bench inference --compare a.json b.json\n"
       "  doppler bench inference --surface browser --profile-dir /tmp/profile --output browser.json");
-  inference->callback([arguments] { run_inference(*arguments); });
+  inference.callback([arguments] { run_inference(*arguments); });
   auto baselines = std::make_shared<std::string>("bench/baselines.json");
   auto backend = std::make_shared<std::string>("cpu");
-  CLI::App* check =
-      bench->add_subcommand("check", "Hold this machine's ratios to recorded ranges; exit 1 outside them");
-  check->add_option("baselines", *baselines, "The file of ranges")->capture_default_str();
-  check->add_option("--backend", *backend, "cpu or webgpu")->capture_default_str();
-  check->footer("Example:\n  doppler bench check bench/baselines.json --backend cpu");
-  check->callback([baselines, backend] { check_here(*baselines, *backend); });
-  add_bench_kernels(*bench);
-  add_bench_peers(*bench);
+  Verb check = bench.add_verb("check", "Hold this machine's ratios to recorded ranges; exit 1 outside them");
+  check.add_option("baselines", *baselines, "The file of ranges").show_default();
+  check.add_option("--backend", *backend, "cpu or webgpu").show_default();
+  check.footer("Example:\n  doppler bench check bench/baselines.json --backend cpu");
+  check.callback([baselines, backend] { check_here(*baselines, *backend); });
+#if !defined(DOPPLER_NO_GPU)
+  add_bench_kernels(bench);
+#endif
+  add_bench_batch(bench);
+  add_bench_peers(bench);
 }
 
 }  // namespace doppler

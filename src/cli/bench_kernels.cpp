@@ -57,16 +57,16 @@ void run_kernels(const KernelsArguments& arguments) {
 
 }  // namespace
 
-void add_bench_kernels(CLI::App& bench) {
+void add_bench_kernels(Verb bench) {
   auto arguments = std::make_shared<KernelsArguments>();
-  CLI::App* kernels = bench.add_subcommand("kernels", "GPU kernels one by one, beside the device's copy bandwidth");
-  kernels->add_option("--filter", arguments->filter, "Only cases whose name holds this text, such as q4_k");
-  kernels->add_option("--device", arguments->device, "Which GPU, as `doppler devices` numbers them");
-  kernels->add_flag("--checked", arguments->checked, "With bounds checks in kernels");
-  kernels->add_flag("--plain", arguments->plain, "Without subgroups and other optional features");
-  kernels->add_flag("--json", arguments->json, "Print one JSON object");
-  kernels->footer("Example:\n  doppler bench kernels --filter matvec");
-  kernels->callback([arguments] { run_kernels(*arguments); });
+  Verb kernels = bench.add_verb("kernels", "GPU kernels one by one, beside the device's copy bandwidth");
+  kernels.add_option("--filter", arguments->filter, "Only cases whose name holds this text, such as q4_k");
+  kernels.add_option("--device", arguments->device, "Which GPU, as `doppler devices` numbers them");
+  kernels.add_flag("--checked", arguments->checked, "With bounds checks in kernels");
+  kernels.add_flag("--plain", arguments->plain, "Without subgroups and other optional features");
+  kernels.add_flag("--json", arguments->json, "Print one JSON object");
+  kernels.footer("Example:\n  doppler bench kernels --filter matvec");
+  kernels.callback([arguments] { run_kernels(*arguments); });
 }
 
 }  // namespace doppler

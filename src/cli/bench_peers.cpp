@@ -139,7 +139,7 @@ void run(Arguments& arguments) {
   }
   PeerWorkload& workload = arguments.workload;
   if (workload.threads == 0) workload.threads = available_cores();
-  const fs::path model = fs::absolute(arguments.model.empty() ? default_model() : fs::path(arguments.model));
+  const fs::path model = fs::absolute(local_model(arguments.model));
   const bool gguf = is_gguf(model);
   const fs::path here = held_back(peers);
   const Exports exports(peers);
@@ -166,36 +166,32 @@ void run(Arguments& arguments) {
 
 }  // namespace
 
-void add_bench_peers(CLI::App& bench) {
+void add_bench_peers(Verb bench) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* verb = bench.add_subcommand("peers", "This engine beside llama.cpp on the CPU: same weights, in turns");
-  verb->add_option("model", arguments->model,
-                   "An RDRR folder or a GGUF file (default: the model that ships with Doppler)");
-  verb->add_option("--quant", arguments->quants,
-                   "GGUF types to give llama.cpp, comma-separated: q4_k_m, q4_0, q8_0, f16, bf16, f32, or same")
-      ->delimiter(',')
-      ->capture_default_str();
-  verb->add_option("--prompt-tokens", arguments->workload.prompt_tokens, "Tokens of the prompt")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  verb->add_option("--prompt-ids", arguments->workload.prompt, "A prompt of your own, as token ids")->delimiter(',');
-  verb->add_option("--tokens", arguments->workload.tokens, "Tokens to decode")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  verb->add_option("--runs", arguments->workload.runs, "Runs of each, after one that warms up")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  verb->add_option("--threads", arguments->workload.threads, "Threads (default: one per core)")
-      ->check(CLI::Range(1, 1024));
-  verb->add_flag("--install", arguments->install_only, "Only fetch llama.cpp, and print where it is");
-  verb->add_flag("--json", arguments->json, "Print one JSON object");
-  verb->footer(
+  Verb verb = bench.add_verb("peers", "This engine beside llama.cpp on the CPU: same weights, in turns");
+  verb.add_option("model", arguments->model, kModelHelp);
+  verb.add_option("--quant", arguments->quants,
+                  "GGUF types to give llama.cpp, comma-separated: q4_k_m, q4_0, q8_0, f16, bf16, f32, or same")
+      .delimiter(',')
+      .show_default();
+  verb.add_option("--prompt-tokens", arguments->workload.prompt_tokens, "Tokens of the prompt")
+      .range(1, 1 << 20)
+      .show_default();
+  verb.add_option("--prompt-ids", arguments->workload.prompt, "A prompt of your own, as token ids").delimiter(',');
+  verb.add_option("--tokens", arguments->workload.tokens, "Tokens to decode").range(1, 1 << 20).show_default();
+  verb.add_option("--runs", arguments->workload.runs, "Runs of each, after one that warms up")
+      .range(1, 1000)
+      .show_default();
+  verb.add_option("--threads", arguments->workload.threads, "Threads (default: one per core)").range(1, 1024);
+  verb.add_flag("--install", arguments->install_only, "Only fetch llama.cpp, and print where it is");
+  verb.add_flag("--json", arguments->json, "Print one JSON object");
+  verb.footer(
       "Fetches npm's node-llama-cpp (30 MB) into peers/ beside the program on first use; needs node 20.\n"
       "Example:\n  doppler synth gemma-3-1b /tmp/1b && doppler bench peers /tmp/1b");
-  verb->callback([arguments] { run(*arguments); });
-  CLI::App* worker = bench.add_subcommand("peer-worker", "");
-  worker->group("");  // for peers only
-  worker->callback([] { serve_peer(); });
+  verb.callback([arguments] { run(*arguments); });
+  Verb worker = bench.add_verb("peer-worker", "");
+  worker.hide();  // for peers only
+  worker.callback([] { serve_peer(); });
 }
 
 }  // namespace doppler

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -66,29 +67,25 @@ void add_source(Config& config, const std::string& word) {
   }
 }
 
-std::vector<const CLI::App*> all_verbs(const CLI::App& app) {
-  std::vector<const CLI::App*> list;
-  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+std::vector<Verb> all_verbs(const Verb& program) {
+  std::vector<Verb> list;
+  for (const Verb& verb : program.verbs()) {
     list.push_back(verb);
-    for (const CLI::App* inner : all_verbs(*verb)) list.push_back(inner);
+    for (const Verb& inner : all_verbs(verb)) list.push_back(inner);
   }
   return list;
 }
 
-// The verb that the arguments name ("bench inference"), and how many words it took.
-const CLI::App* named_verb(const CLI::App& app, const std::vector<std::string>& arguments, size_t& words) {
-  const CLI::App* verb = &app;
-  words = 0;
-  while (words < arguments.size()) {
-    const CLI::App* next = nullptr;
-    for (const CLI::App* inner : verb->get_subcommands([](const CLI::App*) { return true; })) {
-      if (inner->check_name(arguments[words])) next = inner;
-    }
-    if (!next) break;
-    verb = next;
-    ++words;
+// The verb that the arguments name ("bench inference"), if they do.
+std::optional<Verb> named_verb(const Verb& program, const std::vector<std::string>& arguments) {
+  std::optional<Verb> found;
+  for (const std::string& word : arguments) {
+    const std::vector<Verb> verbs = (found ? *found : program).verbs();
+    const auto next = std::find_if(verbs.begin(), verbs.end(), [&](const Verb& verb) { return verb.name() == word; });
+    if (next == verbs.end()) break;
+    found = *next;
   }
-  return verb == &app ? nullptr : verb;
+  return found;
 }
 
 std::string text_of(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
@@ -109,38 +106,34 @@ void add_arguments(const std::string& key, const ConfigValue& entry, std::vector
   }
 }
 
-void show(const CLI::App& app, const Config& config, const std::vector<std::string>& words) {
-  std::vector<const CLI::App*> verbs;
-  size_t used = 0;
-  if (const CLI::App* verb = named_verb(app, words, used)) {
-    verbs.push_back(verb);
+void show(const Verb& program, const Config& config, const std::vector<std::string>& words) {
+  std::vector<Verb> verbs;
+  if (const std::optional<Verb> verb = named_verb(program, words)) {
+    verbs.push_back(*verb);
   } else if (!words.empty()) {
     fail({.code = ErrorCode::kUsage, .what = "there is no such verb", .where = "config --show", .got = words[0]});
   } else {
-    verbs = all_verbs(app);
+    verbs = all_verbs(program);
   }
   fmt::print("{:<20} {:<28} {}\n", "key", "value", "from");
-  const auto print_options = [&](const CLI::App& owner) {
-    for (const CLI::Option* option : owner.get_options()) {
-      if (option->get_lnames().empty() || option->get_lnames()[0] == "help" || option->get_lnames()[0] == "version" ||
-          option->get_lnames()[0] == "config")
-        continue;
-      std::string key = option->get_lnames()[0];
+  const auto print_options = [&](const Verb& owner) {
+    for (const Verb::Declared& option : owner.options()) {
+      if (option.name == "help" || option.name == "version" || option.name == "config") continue;
+      std::string key = option.name;
       std::replace(key.begin(), key.end(), '-', '_');
       const auto set = config.find(key);
-      const std::string otherwise = option->get_expected_max() == 0 ? "false" : option->get_default_str();
       fmt::print("{:<20} {:<28} {}\n", key,
-                 set != config.end() ? text_of(set->second.value)
-                 : otherwise.empty() ? "–"
-                                     : otherwise,
+                 set != config.end()        ? text_of(set->second.value)
+                 : option.otherwise.empty() ? "–"
+                                            : option.otherwise,
                  set != config.end() ? set->second.source : "default");
     }
   };
-  print_options(app);
-  for (const CLI::App* verb : verbs) {
-    if (verb->get_name() == "config") continue;
-    if (verbs.size() > 1) fmt::print("── {}\n", verb->get_name());
-    print_options(*verb);
+  print_options(program);
+  for (const Verb& verb : verbs) {
+    if (verb.name() == "config") continue;
+    if (verbs.size() > 1) fmt::print("── {}\n", verb.name());
+    print_options(verb);
   }
 }
 
@@ -167,14 +160,13 @@ Config take_config(std::vector<std::string>& arguments) {
   return config;
 }
 
-void apply_config(const Config& config, const CLI::App& app, std::vector<std::string>& arguments) {
-  size_t words = 0;
-  const CLI::App* verb = named_verb(app, arguments, words);
+void apply_config(const Config& config, const Verb& program, std::vector<std::string>& arguments) {
+  const std::optional<Verb> verb = named_verb(program, arguments);
   std::vector<std::string> added;
   for (const auto& [key, entry] : config) {
     const std::string name = option_of(key);
-    bool known = app.get_option_no_throw(name) != nullptr;
-    for (const CLI::App* any : all_verbs(app)) known = known || any->get_option_no_throw(name) != nullptr;
+    bool known = program.has_option(name);
+    for (const Verb& any : all_verbs(program)) known = known || any.has_option(name);
     if (!known) {
       fail({.code = ErrorCode::kUsage,
             .what = "an unknown key in a config",
@@ -183,25 +175,25 @@ void apply_config(const Config& config, const CLI::App& app, std::vector<std::st
             .got = key,
             .todo = "doppler config --show lists them"});
     }
-    const bool ours = verb && (verb->get_option_no_throw(name) || app.get_option_no_throw(name));
+    const bool ours = verb && (verb->has_option(name) || program.has_option(name));
     const bool given = std::any_of(arguments.begin(), arguments.end(), [&](const std::string& a) {
       return a == name || a.compare(0, name.size() + 1, name + "=") == 0;
     });
-    if (ours && !given && verb->get_name() != "config") add_arguments(key, entry, added);
+    if (ours && !given && verb->name() != "config") add_arguments(key, entry, added);
   }
   arguments.insert(arguments.end(), added.begin(), added.end());  // the last option takes no word after it
 }
 
-void add_config(CLI::App& app, const Config& config) {
+void add_config(Verb program, const Config& config) {
   auto words = std::make_shared<std::vector<std::string>>();
   auto shown = std::make_shared<bool>(false);
-  CLI::App* verb = app.add_subcommand("config", "Show every option with its value and where that came from");
-  verb->add_flag("--show", *shown, "Print the merged options");
-  verb->add_option("verb", *words, "Only this verb's options");
-  verb->footer(
+  Verb verb = program.add_verb("config", "Show every option with its value and where that came from");
+  verb.add_flag("--show", *shown, "Print the merged options");
+  verb.add_option("verb", *words, "Only this verb's options");
+  verb.footer(
       "Any verb takes --config FILE, --config '{\"temperature\": 0.7}' or a preset: default, bench, debug.\n"
       "Example:\n  doppler config --show run --config debug --config '{\"temperature\": 0.7}'");
-  verb->callback([&app, config, words, shown] { show(app, config, *words); });
+  verb.callback([program, config, words, shown] { show(program, config, *words); });
 }
 
 }  // namespace doppler

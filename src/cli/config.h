@@ -1,5 +1,5 @@
-// Options from files: --config FILE, --config '{"temperature": 0.7}' or --config PRESET, any number of them. A key is an
-// option's name with underscores; what stands on the command line wins, then the last --config.
+// Options from files: --config FILE, --config '{"temperature": 0.7}' or --config PRESET, any number of them. A key is
+// an option's name with underscores; what stands on the command line wins, then the last --config.
 #pragma once
 
 #include <map>
@@ -23,9 +23,9 @@ Config take_config(std::vector<std::string>& arguments);
 
 // Adds the options that the config sets and the arguments do not. A key that no verb
 // has is an error; one of another verb's is passed over.
-void apply_config(const Config& config, const CLI::App& app, std::vector<std::string>& arguments);
+void apply_config(const Config& config, const Verb& program, std::vector<std::string>& arguments);
 
 // `doppler config --show [VERB …]`
-void add_config(CLI::App& app, const Config& config);
+void add_config(Verb program, const Config& config);
 
 }  // namespace doppler

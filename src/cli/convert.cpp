@@ -7,6 +7,7 @@
 #include "base/progress.h"
 #include "cli/artefact_report.h"
 #include "cli/interrupt.h"
+#include "cli/open_model.h"
 #include "cli/verbs.h"
 #include "convert/gguf_export.h"
 
@@ -28,6 +29,8 @@ void run(Arguments& arguments) {
   if (!arguments.quant.empty() && !wants_gguf(arguments)) options.recipe = recipe_named(arguments.quant);
   options.family_file = arguments.family;
   options.ignored_keys = {arguments.ignored_keys.begin(), arguments.ignored_keys.end()};
+  const std::filesystem::path source =
+      local_model(arguments.source, wants_gguf(arguments) ? ModelUse::kRun : ModelUse::kSource);
   const InterruptFlag interrupt({SIGINT, SIGTERM});
   options.cancelled = [&] { return interrupt.raised(); };
   ArtefactReport report;
@@ -35,10 +38,10 @@ void run(Arguments& arguments) {
     Progress progress("convert", "weights");
     options.progress = [&](uint64_t done, uint64_t all) { progress.update(done, all); };
     if (wants_gguf(arguments)) {
-      report = export_gguf(arguments.source, arguments.target,
+      report = export_gguf(source, arguments.target,
                            {arguments.quant, options.threads, options.replace, options.progress, options.cancelled});
     } else {
-      report = convert(arguments.source, arguments.target, options);
+      report = convert(source, arguments.target, options);
     }
   }
   if (arguments.json)
@@ -49,33 +52,37 @@ void run(Arguments& arguments) {
 
 }  // namespace
 
-void add_convert(CLI::App& app) {
+void add_convert(Verb app) {
   auto arguments = std::make_shared<Arguments>();
   ConvertOptions& options = arguments->options;
-  CLI::App* verb = app.add_subcommand(
+  Verb verb = app.add_verb(
       "convert", "Turn a Hugging Face folder or a GGUF file into an artefact Doppler runs, or that into a GGUF");
-  verb->add_option("source", arguments->source,
-                   "Folder with config.json and .safetensors (BF16, F16 or F32), a .gguf file, or an artefact")
-      ->required();
-  verb->add_option("target", arguments->target, "Folder to write, or a name ending in .gguf")->required();
-  verb->add_option(
+  verb.add_option(
+          "source", arguments->source,
+          "Folder with config.json and .safetensors (BF16, F16 or F32), a .gguf file, an artefact, hf:org/repo, or "
+          "an address")
+      .required();
+  verb.add_option("target", arguments->target, "Folder to write, or a name ending in .gguf").required();
+  verb.add_option(
       "--quant", arguments->quant,
       "q4_k_m (default), q4_k, q6_k, q8_0, f16, bf16 or f32. Named, it also applies to matrices that the "
       "checkpoint asks to keep. From a GGUF the default keeps every type there are kernels for. To a GGUF: "
       "q4_0, q4_k_m, q8_0, f16, bf16 or f32 as llama.cpp's quantiser would mix them; the default keeps types");
-  verb->add_option("--shard-size", options.shard_size, "Bytes of a shard, or 16M, 1G (default 64M)")
-      ->transform(CLI::AsSizeValue(false));
-  verb->add_option("--threads", options.threads, "Threads (default: one per core)")->check(CLI::Range(1, 1024));
-  verb->add_option("--id", options.id, "Name of the model (default: the target's)");
-  verb->add_option("--family", arguments->family, "A family file instead of those built in")->check(CLI::ExistingFile);
-  verb->add_option("--ignore-key", arguments->ignored_keys, "A key of config.json that changes nothing (repeatable)");
-  verb->add_flag("--no-tokenizer", options.no_tokenizer, "Go on where tokenizer.json is missing");
-  verb->add_flag("--force", options.replace, "Replace an artefact that is already there; other files beside it stay");
-  verb->add_flag("--json", arguments->json, "Print one JSON object");
-  verb->footer(
+  verb.add_option("--shard-size", options.shard_size, "Bytes of a shard, or 16M, 1G (default 64M)").byte_size();
+  verb.add_option("--threads", options.threads, "Threads (default: one per core)").range(1, 1024);
+  verb.add_option("--id", options.id, "Name of the model (default: the target's)");
+  verb.add_option("--family", arguments->family, "A family file instead of those built in").existing_file();
+  verb.add_option("--merge-lora", options.adapters,
+                  "Folder of a LoRA adapter (PEFT) to merge into the weights (repeatable)");
+  verb.add_option("--ignore-key", arguments->ignored_keys, "A key of config.json that changes nothing (repeatable)");
+  verb.add_flag("--no-tokenizer", options.no_tokenizer, "Go on where tokenizer.json is missing");
+  verb.add_flag("--force", options.replace, "Replace an artefact that is already there; other files beside it stay");
+  verb.add_flag("--json", arguments->json, "Print one JSON object");
+  verb.footer(
       "Example:\n  doppler convert ~/models/gemma-3-1b-it ~/models/gemma-3-1b-q4 --quant q4_k_m\n"
+      "  doppler convert hf:org/repo ~/models/mine --quant q8_0\n"
       "  doppler convert models/tiny /tmp/tiny.gguf && doppler run /tmp/tiny.gguf \"What color is the sky?\"");
-  verb->callback([arguments] { run(*arguments); });
+  verb.callback([arguments] { run(*arguments); });
 }
 
 }  // namespace doppler

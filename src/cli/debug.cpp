@@ -132,7 +132,7 @@ void print_logits(const Json& json) {
   }
 }
 
-void print_json(const Json& json) { fmt::print("{}\n", json.dump(1, ' ', false, Json::error_handler_t::replace)); }
+void print_json(const Json& json) { fmt::print("{}\n", json.dump(1)); }
 
 std::string kind_of(const Arguments& a) { return a.compare.empty() ? "" : a.compare; }
 
@@ -245,53 +245,45 @@ void debug(const Arguments& a) {
 
 }  // namespace
 
-void add_debug(CLI::App& app) {
+void add_debug(Verb app) {
   auto a = std::make_shared<Arguments>();
-  CLI::App* verb = app.add_subcommand("debug", "Look into a run, and name the first step that is wrong");
-  verb->add_option("model", a->model, "An RDRR folder or a GGUF file (default: the model that ships with Doppler)");
-  verb->add_option("--prompt", a->prompt, "The text, as it is");
-  verb->add_option("--prompt-file", a->prompt_file, "Read the text from a file");
-  verb->add_option("--prompt-ids", a->prompt_ids, "The text as token ids: 2,5,9")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  verb->add_flag("--chat", a->chat, "Put the prompt through the model's chat template");
-  verb->add_option("--compare", a->compare,
-                   "cpu, ref, webgpu, a folder written by --dump, or a reference.safetensors: stop at the first stage "
-                   "that differs");
-  verb->add_option("--bound", a->bound, "Relative error a step may add (default: what rounding explains)")
-      ->check(CLI::PositiveNumber);
-  verb->add_flag("--all", a->all, "Compare every stage; do not stop at the first that differs");
-  verb->add_option("--layers", a->layers, "Tap these layers only: 0,12,25")->delimiter(',')->allow_extra_args(false);
-  verb->add_option("--position", a->positions, "Positions of the table; negative count from the end")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  verb->add_option("--watch", a->watch, "Print this token's logit (repeatable)")
-      ->expected(1)
-      ->take_all()
-      ->allow_extra_args(false);
-  verb->add_option("--probe", a->probes, "Exact values: 'stage=logits,tokens=-1,dims=476,3868' (repeatable)")
-      ->expected(1)
-      ->take_all()
-      ->allow_extra_args(false);
-  verb->add_option("--tokens", a->tokens, "Go on for so many tokens, and look into those too")
-      ->check(CLI::NonNegativeNumber);
-  verb->add_flag("--nan-check", a->nan_check,
-                 "Stop at the first value that is not finite and name it; exit 1 if there is one");
-  verb->add_option("--dump", a->dump, "Write every tapped stage to this folder, for a later --compare");
-  verb->add_option("--html", a->html, "Write one page with charts");
-  verb->add_option("--head", a->head, "The head whose attention the page shows: LAYER:HEAD")->default_str("0:0");
-  verb->add_option("--backend", a->backend, "auto, webgpu, cpu or ref")->capture_default_str();
-  verb->add_option("--device", a->device, "Which GPU, as doppler devices counts them");
-  add_gpu_memory(*verb, a->gpu_memory);
-  verb->add_option("--threads", a->threads, "Threads (default: one per core)");
-  verb->add_option("--context", a->context, "Tokens to make room for (default: the prompt's)");
-  verb->add_flag("--json", a->json, "Print one JSON object");
-  verb->footer(
+  Verb verb = app.add_verb("debug", "Look into a run, and name the first step that is wrong");
+  verb.add_option("model", a->model, kModelHelp);
+  verb.add_option("--prompt", a->prompt, "The text, as it is");
+  verb.add_option("--prompt-file", a->prompt_file, "Read the text from a file");
+  verb.add_option("--prompt-ids", a->prompt_ids, "The text as token ids: 2,5,9").delimiter(',').one_word();
+  verb.add_flag("--chat", a->chat, "Put the prompt through the model's chat template");
+  verb.add_option("--compare", a->compare,
+                  "cpu, ref, webgpu, a folder written by --dump, or a reference.safetensors: stop at the first stage "
+                  "that differs");
+  verb.add_option("--bound", a->bound, "Relative error a step may add (default: what rounding explains)").positive();
+  verb.add_flag("--all", a->all, "Compare every stage; do not stop at the first that differs");
+  verb.add_option("--layers", a->layers, "Tap these layers only: 0,12,25").delimiter(',').one_word();
+  verb.add_option("--position", a->positions, "Positions of the table; negative count from the end")
+      .delimiter(',')
+      .one_word();
+  verb.add_option("--watch", a->watch, "Print this token's logit (repeatable)").repeatable().one_word();
+  verb.add_option("--probe", a->probes, "Exact values: 'stage=logits,tokens=-1,dims=476,3868' (repeatable)")
+      .repeatable()
+      .one_word();
+  verb.add_option("--tokens", a->tokens, "Go on for so many tokens, and look into those too").not_negative();
+  verb.add_flag("--nan-check", a->nan_check,
+                "Stop at the first value that is not finite and name it; exit 1 if there is one");
+  verb.add_option("--dump", a->dump, "Write every tapped stage to this folder, for a later --compare");
+  verb.add_option("--html", a->html, "Write one page with charts");
+  verb.add_option("--head", a->head, "The head whose attention the page shows: LAYER:HEAD").default_text("0:0");
+  verb.add_option("--backend", a->backend, "auto, webgpu, cpu or ref").show_default();
+  verb.add_option("--device", a->device, "Which GPU, as doppler devices counts them");
+  add_gpu_memory(verb, a->gpu_memory);
+  verb.add_option("--threads", a->threads, "Threads (default: one per core)");
+  verb.add_option("--context", a->context, "Tokens to make room for (default: the prompt's)");
+  verb.add_flag("--json", a->json, "Print one JSON object");
+  verb.footer(
       "Exit code 1 when something is out of bounds.\nExamples:\n"
       "  doppler debug models/tiny --prompt \"The color of the sky is\" --watch \" blue\"\n"
       "  doppler debug models/tiny --prompt \"The color of the sky is\" --backend webgpu --compare ref\n"
       "  doppler debug MODEL --compare reference.safetensors --html out.html");
-  verb->callback([a] { debug(*a); });
+  verb.callback([a] { debug(*a); });
 }
 
 }  // namespace doppler

@@ -38,11 +38,15 @@ AttentionHead attention_of(const LoadedModel& model, const Stages& run, const st
   }
   const std::string layer = fmt::format("layer{}.", result.layer);
   const Step* step = model.plan.find(layer + "attention");
-  const auto before = [&](const char* name) { return run.find(layer + name + (config.qk_norm ? "norm" : "proj")); };
+  const auto before = [&](const char* name) {
+    const Stage* scaled = run.find(layer + name + "scale");
+    return scaled ? scaled : run.find(layer + name + (config.qk_norm ? "norm" : "proj"));
+  };
   const Stage *q = before("q_"), *k = before("k_"), *v = run.find(layer + "v_proj");
   if (!step || !q || !k || !v) return result;  // that layer was not tapped
   const LayerConfig& kind = config.layers[static_cast<size_t>(result.layer)];
-  const RopeTable table = make_rope_table(config.ropes[static_cast<size_t>(kind.rope)], config.head_dim);
+  const RopeTable table =
+      make_rope_table(config.ropes[static_cast<size_t>(kind.rope)], config.head_dim, config.max_context);
   const std::vector<float> queries = apply_rope(q->data, q->width, config.head_dim, table, 0);
   const std::vector<float> keys = apply_rope(k->data, k->width, config.head_dim, table, 0);
   result.rows = std::min(q->rows(), kMaxRows);

@@ -69,15 +69,15 @@ void print_adapter(size_t index, const gpu::AdapterInfo& adapter) {
 
 }  // namespace
 
-void add_devices(CLI::App& app) {
+void add_devices(Verb app) {
   auto json = std::make_shared<bool>(false);
-  CLI::App* devices = app.add_subcommand("devices", "List the GPUs that WebGPU offers here");
-  devices->add_flag("--json", *json, "Print one JSON array");
-  devices->footer(
+  Verb devices = app.add_verb("devices", "List the GPUs that WebGPU offers here");
+  devices.add_flag("--json", *json, "Print one JSON array");
+  devices.footer(
       "The number of a device is what --device takes.\nExample:\n  doppler devices\n"
       "Without a GPU, software Vulkan will do for trying:\n"
       "  VK_ICD_FILENAMES=/usr/lib/chromium/vk_swiftshader_icd.json doppler devices");
-  devices->callback([json] {
+  devices.callback([json] {
     const std::vector<gpu::AdapterInfo> adapters = gpu::list_adapters();
     if (*json) {
       Json array = Json::array();

@@ -23,18 +23,31 @@ struct Arguments {
   bool tensors = false, plan = false, json = false;
 };
 
+// A tensor of an artefact as the file has it; of any other model as the engine gets it.
+struct TensorLine {
+  std::string name, slot, role;  // the role is empty where nobody says it
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+  uint64_t bytes = 0;
+};
+
 struct Facts {
   ModelConfig config;
   std::string family, quantization, tokenizer;
+  std::string source;  // "3 shards", "a GGUF file"
+  size_t shards = 0;   // of an artefact
   bool synthetic = false;
-  uint64_t weights = 0, weight_bytes = 0, shard_bytes = 0;
+  uint64_t weights = 0, weight_bytes = 0, file_bytes = 0;
   std::map<std::string, uint64_t> dtype_bytes;
+  std::vector<TensorLine> tensors;
+  std::vector<std::string> notes;
   int context = 0;
   size_t kv_bytes = 0;
 };
 
-Facts gather(const RdrrReader& reader, int context) {
+Facts artefact_facts(const fs::path& path) {
   static const Json kNothing = Json::object();
+  const RdrrReader reader = RdrrReader::open(path);
   Facts facts;
   const Json& manifest = reader.manifest();
   facts.config = read_model_config(manifest, "manifest.json");
@@ -46,12 +59,38 @@ Facts gather(const RdrrReader& reader, int context) {
   if (const Json* tokenizer = find(manifest, "tokenizer")) {
     facts.tokenizer = string_or(*tokenizer, "file", "tokenizer.json", "manifest.json: tokenizer");
   }
-  for (const RdrrTensorEntry& entry : reader.entries()) {
-    facts.weights += entry.weights();
-    facts.weight_bytes += entry.size;
-    facts.dtype_bytes[std::string(name_of(entry.dtype))] += entry.size;
+  for (const RdrrTensorEntry& entry : reader.entries())
+    facts.tensors.push_back({entry.name, entry.slot, entry.role, entry.dtype, entry.shape, entry.size});
+  for (const RdrrShard& shard : reader.shards()) facts.file_bytes += shard.size;
+  facts.shards = reader.shards().size();
+  facts.source = fmt::format("{} shard{}", facts.shards, facts.shards == 1 ? "" : "s");
+  return facts;
+}
+
+Facts loaded_facts(const fs::path& path, ModelKind kind) {
+  const LoadedModel model = LoadedModel::load(path);
+  Facts facts;
+  facts.config = model.config;
+  facts.quantization = model.quantization;
+  facts.source = kind == ModelKind::kGguf ? "a GGUF file" : "a Hugging Face folder";
+  if (model.tokenizer) facts.tokenizer = kind == ModelKind::kGguf ? "in the file" : "tokenizer.json";
+  facts.file_bytes = model.artefact_bytes;
+  facts.notes = model.notes;
+  for (const auto& [slot, tensor] : model.weights.all())
+    facts.tensors.push_back({tensor.name, slot, "", tensor.dtype, tensor.shape, tensor.byte_size()});
+  return facts;
+}
+
+Facts gather(const fs::path& path, int context) {
+  const ModelKind kind = model_kind(path);
+  Facts facts = kind == ModelKind::kRdrr ? artefact_facts(path) : loaded_facts(path, kind);
+  for (const TensorLine& tensor : facts.tensors) {
+    uint64_t weights = 1;
+    for (const int64_t dim : tensor.shape) weights *= static_cast<uint64_t>(dim);
+    facts.weights += weights;
+    facts.weight_bytes += tensor.bytes;
+    facts.dtype_bytes[std::string(name_of(tensor.dtype))] += tensor.bytes;
   }
-  for (const RdrrShard& shard : reader.shards()) facts.shard_bytes += shard.size;
   facts.context = context > 0 ? context : default_context(facts.config);
   if (facts.context > facts.config.max_context) {
     fail({.code = ErrorCode::kUsage,
@@ -71,6 +110,7 @@ std::string rope_text(const RopeConfig& rope) {
     case RopeScaling::kLinear: text += fmt::format(", stretched {:g} times", rope.factor); break;
     case RopeScaling::kLlama3: text += fmt::format(", llama3 scaling by {:g}", rope.factor); break;
     case RopeScaling::kYarn: text += fmt::format(", YaRN by {:g}", rope.factor); break;
+    case RopeScaling::kLongRope: text += ", LongRoPE"; break;
   }
   return text;
 }
@@ -87,7 +127,7 @@ std::string layers_text(const ModelConfig& c) {
   return fmt::format("{}: {} global, {} with a window of {}", c.layer_count(), c.layer_count() - local, local, window);
 }
 
-void print_facts(const Facts& f, size_t tensors, size_t shards) {
+void print_facts(const Facts& f) {
   const ModelConfig& c = f.config;
   const auto line = [](const char* name, const std::string& text) { fmt::print("{:<13} {}\n", name, text); };
   line("model", fmt::format("{}{}{}", c.id, f.family.empty() ? "" : " (" + f.family + ")",
@@ -99,8 +139,10 @@ void print_facts(const Facts& f, size_t tensors, size_t shards) {
   line("rope", c.ropes.size() > 1 ? fmt::format("{} (global); {} (local)", rope_text(c.ropes[0]), rope_text(c.ropes[1]))
                                   : rope_text(c.ropes[0]));
   std::vector<std::string> traits = {std::string(name_of(c.activation))};
-  if (c.qk_norm) traits.push_back("query/key norms");
-  if (c.post_attn_norm || c.post_ffn_norm) traits.push_back("sandwich norms");
+  if (c.qk_norm) traits.push_back(c.qk_norm_whole ? "query/key norms over all heads" : "query/key norms");
+  if (c.post_attn_norm || c.post_ffn_norm) traits.push_back(c.pre_norms ? "sandwich norms" : "norms after only");
+  if (c.residual_scale != 1) traits.push_back(fmt::format("branches times {:g}", c.residual_scale));
+  if (c.logit_scale != 1) traits.push_back(fmt::format("logits times {:g}", c.logit_scale));
   if (c.norm_offset != 0) traits.push_back(fmt::format("norm offset {:g}", c.norm_offset));
   if (c.qkv_bias) traits.push_back("biases");
   if (c.attn_sinks) traits.push_back("attention sinks");
@@ -114,15 +156,16 @@ void print_facts(const Facts& f, size_t tensors, size_t shards) {
   for (const auto& [name, bytes] : f.dtype_bytes) dtypes.push_back(fmt::format("{} {}", name, megabytes(bytes)));
   line("quantisation", fmt::format("{}: {}", f.quantization, fmt::join(dtypes, ", ")));
   line("weights",
-       fmt::format("{:.2f} M in {} tensors and {} shard{}, {} ({:.2f} bits each)",
-                   static_cast<double>(f.weights) * 1e-6, tensors, shards, shards == 1 ? "" : "s",
-                   megabytes(f.shard_bytes), static_cast<double>(f.weight_bytes) * 8 / static_cast<double>(f.weights)));
+       fmt::format("{:.2f} M in {} tensors and {}, {} ({:.2f} bits each)", static_cast<double>(f.weights) * 1e-6,
+                   f.tensors.size(), f.source, megabytes(f.file_bytes),
+                   static_cast<double>(f.weight_bytes) * 8 / static_cast<double>(f.weights)));
   line("memory", fmt::format("{} at a context of {} (of {}): {} of weights, {} of keys and values",
                              megabytes(f.weight_bytes + f.kv_bytes), f.context, c.max_context,
                              megabytes(f.weight_bytes), megabytes(f.kv_bytes)));
+  for (const std::string& note : f.notes) line("note", note);
 }
 
-Json to_json(const Facts& f, const RdrrReader& reader, const Arguments& arguments) {
+Json to_json(const Facts& f, const Arguments& arguments) {
   Json out;
   out["model"] = f.config.id;
   out["family"] = f.family;
@@ -132,18 +175,19 @@ Json to_json(const Facts& f, const RdrrReader& reader, const Arguments& argument
   out["tokenizer"] = f.tokenizer.empty() ? Json() : Json(f.tokenizer);
   out["weights"] = f.weights;
   out["weight_bytes"] = f.weight_bytes;
-  out["shards"] = reader.shards().size();
-  out["dtypes"] = f.dtype_bytes;
+  out["shards"] = f.shards;
+  out["dtypes"] = Json::object();
+  for (const auto& [dtype, bytes] : f.dtype_bytes) out["dtypes"][dtype] = bytes;
   out["memory"] = {{"context", f.context}, {"weights", f.weight_bytes}, {"kv_cache", f.kv_bytes}};
   if (arguments.tensors) {
     Json& list = out["tensors"] = Json::array();
-    for (const RdrrTensorEntry& entry : reader.entries()) {
-      list.push_back({{"name", entry.name},
-                      {"slot", entry.slot},
-                      {"dtype", name_of(entry.dtype)},
-                      {"shape", entry.shape},
-                      {"role", entry.role},
-                      {"bytes", entry.size}});
+    for (const TensorLine& tensor : f.tensors) {
+      list.push_back({{"name", tensor.name},
+                      {"slot", tensor.slot},
+                      {"dtype", name_of(tensor.dtype)},
+                      {"shape", tensor.shape},
+                      {"role", tensor.role},
+                      {"bytes", tensor.bytes}});
     }
   }
   if (arguments.plan) {
@@ -155,19 +199,17 @@ Json to_json(const Facts& f, const RdrrReader& reader, const Arguments& argument
 }
 
 void run(const Arguments& arguments) {
-  const fs::path path = arguments.model.empty() ? default_model() : fs::path(arguments.model);
-  const RdrrReader reader = RdrrReader::open(path);
-  const Facts facts = gather(reader, arguments.context);
+  const Facts facts = gather(local_model(arguments.model), arguments.context);
   if (arguments.json) {
-    fmt::print("{}\n", to_json(facts, reader, arguments).dump(1, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", to_json(facts, arguments).dump(1));
     return;
   }
-  print_facts(facts, reader.entries().size(), reader.shards().size());
+  print_facts(facts);
   if (arguments.tensors) {
     fmt::print("\n{:<26} {:<6} {:>20} {:>9}  {}\n", "slot", "dtype", "shape", "bytes", "name");
-    for (const RdrrTensorEntry& entry : reader.entries()) {
-      fmt::print("{:<26} {:<6} {:>20} {:>9}  {}\n", entry.slot, name_of(entry.dtype),
-                 fmt::format("{}", fmt::join(entry.shape, "x")), megabytes(entry.size), entry.name);
+    for (const TensorLine& tensor : facts.tensors) {
+      fmt::print("{:<26} {:<6} {:>20} {:>9}  {}\n", tensor.slot, name_of(tensor.dtype),
+                 fmt::format("{}", fmt::join(tensor.shape, "x")), megabytes(tensor.bytes), tensor.name);
     }
   }
   if (arguments.plan) {
@@ -179,17 +221,16 @@ void run(const Arguments& arguments) {
 
 }  // namespace
 
-void add_inspect(CLI::App& app) {
+void add_inspect(Verb app) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* verb = app.add_subcommand("inspect", "Show what a model is and what it needs");
-  verb->add_option("model", arguments->model, "An RDRR folder (default: the model that ships with Doppler)");
-  verb->add_option("--context", arguments->context, "Tokens of context to reckon memory for")
-      ->check(CLI::PositiveNumber);
-  verb->add_flag("--tensors", arguments->tensors, "List every tensor");
-  verb->add_flag("--plan", arguments->plan, "List every step of the computation");
-  verb->add_flag("--json", arguments->json, "Print one JSON object");
-  verb->footer("Example:\n  doppler inspect models/tiny --context 1024 --tensors");
-  verb->callback([arguments] { run(*arguments); });
+  Verb verb = app.add_verb("inspect", "Show what a model is and what it needs");
+  verb.add_option("model", arguments->model, kModelHelp);
+  verb.add_option("--context", arguments->context, "Tokens of context to reckon memory for").positive();
+  verb.add_flag("--tensors", arguments->tensors, "List every tensor");
+  verb.add_flag("--plan", arguments->plan, "List every step of the computation");
+  verb.add_flag("--json", arguments->json, "Print one JSON object");
+  verb.footer("Example:\n  doppler inspect models/tiny --context 1024 --tensors");
+  verb.callback([arguments] { run(*arguments); });
 }
 
 }  // namespace doppler

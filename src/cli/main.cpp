@@ -10,53 +10,53 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "cli/config.h"
+#include "cli/open_model.h"
 #include "cli/verbs.h"
 
 namespace {
 
-bool has_verb(const CLI::App& app, const std::string& name) {
-  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (verb->check_name(name)) return true;
-  }
-  return false;
+bool has_verb(const doppler::Verb& program, const std::string& name) {
+  const std::vector<doppler::Verb> verbs = program.verbs();
+  return std::any_of(verbs.begin(), verbs.end(), [&](const doppler::Verb& verb) { return verb.name() == name; });
 }
 
-// --log, --trace and --config belong to every verb.
-void add_common(CLI::App& app) {
-  app.add_option_function<std::string>("--log", doppler::set_log_level, "How much is said: silent, info or verbose")
-      ->default_str("info");
-  app.add_option_function<std::string>("--trace", doppler::set_trace,
-                                       "Lines about loader, kernels, logits, embed, attn, ffn, kv, sample, buffers, "
-                                       "perf or all; -subject takes one out");
-  app.add_option("--config", "Options from a file, from JSON, or a preset: default, bench, debug")
-      ->type_name("FILE|JSON|PRESET");
-  for (CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
-    verb->fallthrough();
-    for (CLI::App* inner : verb->get_subcommands([](const CLI::App*) { return true; })) inner->fallthrough();
-  }
+// --log, --trace, --offline and --config belong to every verb.
+void add_common(doppler::Verb program) {
+  program.add_option_function("--log", doppler::set_log_level, "How much is said: silent, info or verbose")
+      .default_text("info");
+  program.add_option_function("--trace", doppler::set_trace,
+                              "Lines about loader, kernels, logits, embed, attn, ffn, kv, sample, buffers, "
+                              "perf or all; -subject takes one out");
+  doppler::add_offline(program);
+  program.add_option("--config", "Options from a file, from JSON, or a preset: default, bench, debug")
+      .type_name("FILE|JSON|PRESET");
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Doppler runs language models on the machine you have."};
-  app.name("doppler");
-  app.set_version_flag("--version", "doppler " + std::string(doppler::kVersion));
-  app.require_subcommand(1);
-  app.footer(
+  doppler::CommandLine program("doppler", "Doppler runs language models on the machine you have.",
+                               "doppler " + std::string(doppler::kVersion));
+  program.need_verb();
+  program.footer(
       "Try:  doppler run \"Tell me a story about a brave cat.\"\nEvery verb has its own --help with an example.");
-  doppler::add_run(app);
-  doppler::add_convert(app);
-  doppler::add_inspect(app);
-  doppler::add_verify(app);
-  doppler::add_synth(app);
-  doppler::add_bench(app);
-  doppler::add_debug(app);
-  doppler::add_perplexity(app);
-  doppler::add_tokenize(app);
-  doppler::add_devices(app);
-  doppler::add_test(app);
-  if (argc > 1 && argv[1][0] != '-' && !has_verb(app, argv[1]) && std::string(argv[1]) != "config") {
+  doppler::add_run(program);
+  doppler::add_serve(program);
+  doppler::add_pull(program);
+  doppler::add_cache(program);
+  doppler::add_convert(program);
+  doppler::add_inspect(program);
+  doppler::add_verify(program);
+  doppler::add_synth(program);
+  doppler::add_bench(program);
+  doppler::add_debug(program);
+  doppler::add_perplexity(program);
+  doppler::add_tokenize(program);
+  doppler::add_devices(program);
+#if !defined(DOPPLER_NO_GPU)
+  doppler::add_test(program);
+#endif
+  if (argc > 1 && argv[1][0] != '-' && !has_verb(program, argv[1]) && std::string(argv[1]) != "config") {
     fmt::print(stderr, "doppler: there is no verb '{}'. doppler --help lists them\n", argv[1]);
     return exit_code(doppler::ErrorCode::kUsage);
   }
@@ -64,14 +64,10 @@ int main(int argc, char** argv) {
   try {
     std::vector<std::string> arguments(argv + 1, argv + argc);
     const doppler::Config config = doppler::take_config(arguments);
-    doppler::add_config(app, config);
-    add_common(app);
-    doppler::apply_config(config, app, arguments);
-    std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
-    app.parse(arguments);
-  } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error);  // prints help, the version, or what was wrong
-    return code == 0 ? 0 : exit_code(doppler::ErrorCode::kUsage);
+    doppler::add_config(program, config);
+    add_common(program);
+    doppler::apply_config(config, program, arguments);
+    if (const int code = program.run(std::move(arguments)); code != 0) return code;
   } catch (const doppler::CheckFailed&) {
     return 1;
   } catch (const doppler::Failure& failure) {

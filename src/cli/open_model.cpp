@@ -3,11 +3,19 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <memory>
 
 #include "base/error.h"
+#include "base/progress.h"
+#include "cli/interrupt.h"
 
 namespace doppler {
 namespace fs = std::filesystem;
+namespace {
+
+bool offline = false;  // --offline
+
+}  // namespace
 
 fs::path program_path() {
   std::error_code ignored;
@@ -16,8 +24,9 @@ fs::path program_path() {
 
 fs::path default_model() {
   std::error_code ignored;
+  const fs::path prefix = program_path().parent_path().parent_path();
   for (const fs::path& candidate :
-       {fs::path("models/tiny"), program_path().parent_path().parent_path() / "models/tiny"}) {
+       {fs::path("models/tiny"), prefix / "models/tiny", prefix / "share/doppler/models/tiny"}) {
     if (fs::exists(candidate / "manifest.json", ignored)) return candidate;
   }
   fail({.code = ErrorCode::kUsage,
@@ -32,19 +41,51 @@ fs::path node_program() {
   return fs::exists(own, ignored) ? own : "node";
 }
 
+void add_offline(Verb program) {
+  program.add_flag("--offline", offline, "Fetch nothing: models come from this machine or not at all");
+}
+
+void with_pull_options(const std::function<void(const PullOptions&)>& work) {
+  PullOptions options;
+  options.settings = settings_from_environment();
+  if (offline) options.settings.offline = true;
+  const InterruptFlag interrupt({SIGINT, SIGTERM});
+  options.cancelled = [&] { return interrupt.raised(); };
+  options.say = [](const std::string& line) { fmt::print(stderr, "doppler: {}\n", line); };
+  std::unique_ptr<Progress> bar;
+  std::string shown;
+  options.progress = [&](const std::string& label, const std::string& unit, uint64_t done, uint64_t all) {
+    if (!bar || shown != label) {
+      bar.reset();
+      bar = std::make_unique<Progress>(label, unit);
+      shown = label;
+    }
+    bar->update(done, all);
+  };
+  work(options);
+}
+
+fs::path local_model(const std::string& name, ModelUse use) {
+  if (name.empty()) return default_model();
+  if (!is_remote_name(name)) return resolve_model(name, use, {});
+  fs::path path;
+  with_pull_options([&](const PullOptions& options) { path = resolve_model(name, use, options); });
+  return path;
+}
+
 LoadedModel open_model(const std::string& name) {
-  const fs::path path = name.empty() ? default_model() : fs::path(name);
+  const fs::path path = local_model(name);
   LoadedModel model = LoadedModel::load(path);
   for (const std::string& note : model.notes) fmt::print(stderr, "doppler: {}: {}\n", path.string(), note);
   return model;
 }
 
-void add_gpu_memory(CLI::App& verb, uint64_t& bytes) {
+void add_gpu_memory(Verb verb, uint64_t& bytes) {
   verb.add_option("--gpu-memory", bytes,
                   "The most that a model may take on a GPU: bytes, 512MiB or 8GiB; experts beyond that are fetched "
                   "when they are chosen")
-      ->transform(CLI::AsSizeValue(false))
-      ->check([](const std::string& value) { return value == "0" ? "must be more than nothing" : ""; });
+      .byte_size()
+      .check([](const std::string& value) { return value == "0" ? "must be more than nothing" : ""; });
 }
 
 }  // namespace doppler

@@ -96,27 +96,24 @@ void run(Arguments a) {
 
 }  // namespace
 
-void add_perplexity(CLI::App& app) {
+void add_perplexity(Verb app) {
   auto a = std::make_shared<Arguments>();
-  CLI::App* verb = app.add_subcommand("perplexity", "How well a model predicts a text, and how far two models differ");
-  verb->add_option("model", a->model, "An RDRR folder or a GGUF file (default: the model that ships with Doppler)");
-  verb->add_option("--text", a->text, "A file of text");
-  verb->add_option("--ids", a->ids, "A file of token ids: numbers, a JSON list, or a .npy of whole numbers");
-  verb->add_option("--window", a->score.window, "Tokens of one window")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  verb->add_option("--stride", a->score.stride, "From window to window (default: the window)")
-      ->check(CLI::PositiveNumber);
-  verb->add_option("--against", a->against, "Another artefact of the same model: print KL divergence and agreement");
-  verb->add_option("--backend", a->backend, "auto, webgpu, cpu or ref")->capture_default_str();
-  verb->add_option("--device", a->device, "Which GPU, as doppler devices counts them");
-  add_gpu_memory(*verb, a->gpu_memory);
-  verb->add_option("--threads", a->threads, "Threads (default: one per core)");
-  verb->add_flag("--json", a->json, "Print one JSON object");
-  verb->footer(
+  Verb verb = app.add_verb("perplexity", "How well a model predicts a text, and how far two models differ");
+  verb.add_option("model", a->model, kModelHelp);
+  verb.add_option("--text", a->text, "A file of text");
+  verb.add_option("--ids", a->ids, "A file of token ids: numbers, a JSON list, or a .npy of whole numbers");
+  verb.add_option("--window", a->score.window, "Tokens of one window").positive().show_default();
+  verb.add_option("--stride", a->score.stride, "From window to window (default: the window)").positive();
+  verb.add_option("--against", a->against, "Another artefact of the same model: print KL divergence and agreement");
+  verb.add_option("--backend", a->backend, "auto, webgpu, cpu or ref").show_default();
+  verb.add_option("--device", a->device, "Which GPU, as doppler devices counts them");
+  add_gpu_memory(verb, a->gpu_memory);
+  verb.add_option("--threads", a->threads, "Threads (default: one per core)");
+  verb.add_flag("--json", a->json, "Print one JSON object");
+  verb.footer(
       "Example:\n  doppler perplexity models/tiny --ids tests/data/tiny/val_tokens.npy\n"
       "  doppler perplexity model-q4 --text book.txt --against model-bf16");
-  verb->callback([a] { run(*a); });
+  verb.callback([a] { run(*a); });
 }
 
 }  // namespace doppler

@@ -45,24 +45,23 @@ std::string known_architectures() {
 
 }  // namespace
 
-void add_synth(CLI::App& app) {
+void add_synth(Verb app) {
   auto arguments = std::make_shared<Arguments>();
   SynthOptions& options = arguments->options;
-  CLI::App* verb = app.add_subcommand("synth", "Write a model of a real architecture with random weights, to measure");
-  verb->add_option("architecture", arguments->architecture, known_architectures())->required();
-  verb->add_option("target", arguments->target, "Folder to write")->required();
-  verb->add_option("--quant", arguments->quant, "q4_k_m, q4_k, q6_k, q8_0, f16, bf16 or f32")->capture_default_str();
-  verb->add_option("--seed", options.seed, "Another seed, other weights")->capture_default_str();
-  verb->add_option("--shard-size", options.shard_size, "Bytes of a shard, or 16M, 1G (default 64M)")
-      ->transform(CLI::AsSizeValue(false));
-  verb->add_option("--threads", options.threads, "Threads (default: one per core)")->check(CLI::Range(1, 1024));
-  verb->add_option("--id", options.id, "Name of the model (default: the target's)");
-  verb->add_flag("--force", options.replace, "Replace an artefact that is already there; other files beside it stay");
-  verb->add_flag("--json", arguments->json, "Print one JSON object");
-  verb->footer(
+  Verb verb = app.add_verb("synth", "Write a model of a real architecture with random weights, to measure");
+  verb.add_option("architecture", arguments->architecture, known_architectures()).required();
+  verb.add_option("target", arguments->target, "Folder to write").required();
+  verb.add_option("--quant", arguments->quant, "q4_k_m, q4_k, q6_k, q8_0, f16, bf16 or f32").show_default();
+  verb.add_option("--seed", options.seed, "Another seed, other weights").show_default();
+  verb.add_option("--shard-size", options.shard_size, "Bytes of a shard, or 16M, 1G (default 64M)").byte_size();
+  verb.add_option("--threads", options.threads, "Threads (default: one per core)").range(1, 1024);
+  verb.add_option("--id", options.id, "Name of the model (default: the target's)");
+  verb.add_flag("--force", options.replace, "Replace an artefact that is already there; other files beside it stay");
+  verb.add_flag("--json", arguments->json, "Print one JSON object");
+  verb.footer(
       "Example:\n  doppler synth gemma-3-1b /tmp/1b && doppler bench inference /tmp/1b\n"
       "The artefact has no tokenizer: use run --prompt-ids.");
-  verb->callback([arguments] { run(*arguments); });
+  verb.callback([arguments] { run(*arguments); });
 }
 
 }  // namespace doppler

@@ -65,19 +65,19 @@ void run_correctness(const CorrectnessArguments& arguments) {
 
 }  // namespace
 
-void add_test(CLI::App& app) {
-  CLI::App* test = app.add_subcommand("test", "Check that this machine computes what it should");
-  test->require_subcommand(1);
+void add_test(Verb app) {
+  Verb test = app.add_verb("test", "Check that this machine computes what it should");
+  test.need_verb();
   auto arguments = std::make_shared<CorrectnessArguments>();
-  CLI::App* correctness = test->add_subcommand("correctness", "Every GPU kernel against the truth");
-  correctness->add_option("--filter", arguments->filter, "Only cases whose name holds this text, such as q4_k");
-  correctness->add_option("--device", arguments->device, "Which GPU, as `doppler devices` numbers them");
-  correctness->add_flag("--plain", arguments->plain, "Without subgroups and other optional features");
-  correctness->add_flag("--unchecked", arguments->unchecked, "Without bounds checks in kernels, as fast runs use them");
-  correctness->add_flag("-v,--verbose", arguments->verbose, "Print the cases that pass, too");
-  correctness->add_flag("--json", arguments->json, "Print one JSON object");
-  correctness->footer("Example:\n  doppler test correctness --filter matvec -v");
-  correctness->callback([arguments] { run_correctness(*arguments); });
+  Verb correctness = test.add_verb("correctness", "Every GPU kernel against the truth");
+  correctness.add_option("--filter", arguments->filter, "Only cases whose name holds this text, such as q4_k");
+  correctness.add_option("--device", arguments->device, "Which GPU, as `doppler devices` numbers them");
+  correctness.add_flag("--plain", arguments->plain, "Without subgroups and other optional features");
+  correctness.add_flag("--unchecked", arguments->unchecked, "Without bounds checks in kernels, as fast runs use them");
+  correctness.add_flag("-v,--verbose", arguments->verbose, "Print the cases that pass, too");
+  correctness.add_flag("--json", arguments->json, "Print one JSON object");
+  correctness.footer("Example:\n  doppler test correctness --filter matvec -v");
+  correctness.callback([arguments] { run_correctness(*arguments); });
 }
 
 }  // namespace doppler

@@ -11,6 +11,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/utf8.h"
+#include "cli/open_model.h"
 #include "cli/verbs.h"
 #include "jinja/chat_template.h"
 #include "tokenizer/tokenizer.h"
@@ -20,7 +21,7 @@ namespace {
 
 struct Arguments {
   std::string model, text, chat;
-  const CLI::Option *text_given = nullptr, *chat_given = nullptr;
+  Option text_given, chat_given;
   bool json = false, jsonl = false;
 };
 
@@ -29,7 +30,7 @@ std::string read_all(const std::string& path) {
   return {std::istreambuf_iterator<char>(std::cin), {}};
 }
 
-std::string as_line(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string as_line(const Json& json) { return json.dump(); }
 
 // A conversation: {"messages": […], "tools": […], "add_generation_prompt": true}; whatever else it holds goes to the
 // template as it is, and no generation prompt is added unless it says so. A bare array is the messages of somebody who
@@ -124,7 +125,7 @@ void serve_lines(const Tokenizer& tokenizer, const ChatTemplate& chat) {
 }
 
 void tokenize(const Arguments& a) {
-  const int inputs = (a.text_given->count() > 0) + (a.chat_given->count() > 0) + a.jsonl;
+  const int inputs = a.text_given.given() + a.chat_given.given() + a.jsonl;
   if (inputs != 1) {
     fail({.code = ErrorCode::kUsage,
           .what = "there must be one thing to tokenize",
@@ -132,12 +133,14 @@ void tokenize(const Arguments& a) {
           .expected = "TEXT, --chat or --jsonl",
           .todo = "See doppler tokenize --help"});
   }
-  const Tokenizer tokenizer = Tokenizer::load(a.model);
-  if (a.jsonl) return serve_lines(tokenizer, ChatTemplate::load(a.model));
-  const bool conversation = a.chat_given->count() > 0;
+  const std::filesystem::path folder =
+      is_remote_name(a.model) ? local_model(a.model, ModelUse::kSource) : std::filesystem::path(a.model);
+  const Tokenizer tokenizer = Tokenizer::load(folder);
+  if (a.jsonl) return serve_lines(tokenizer, ChatTemplate::load(folder));
+  const bool conversation = a.chat_given.given();
   // A template writes the special tokens itself.
   const std::string text = conversation
-                               ? render(ChatTemplate::load(a.model), parse_json(read_all(a.chat), a.chat), a.chat)
+                               ? render(ChatTemplate::load(folder), parse_json(read_all(a.chat), a.chat), a.chat)
                            : a.text == "-" ? read_all("-")
                                            : a.text;
   const std::vector<int32_t> plain = tokenizer.encode(text, false);
@@ -158,26 +161,26 @@ void tokenize(const Arguments& a) {
 
 }  // namespace
 
-void add_tokenize(CLI::App& app) {
+void add_tokenize(Verb app) {
   auto a = std::make_shared<Arguments>();
-  CLI::App* verb = app.add_subcommand("tokenize", "Show the tokens of a text, or the prompt of a conversation");
-  verb->add_option("MODEL", a->model, "A folder with a tokenizer.json")->required();
-  a->text_given = verb->add_option("TEXT", a->text, "The text; - reads standard input");
-  a->chat_given = verb->add_option(
+  Verb verb = app.add_verb("tokenize", "Show the tokens of a text, or the prompt of a conversation");
+  verb.add_option("MODEL", a->model, "A folder with a tokenizer.json, or hf:org/repo of a checkpoint").required();
+  a->text_given = verb.add_option("TEXT", a->text, "The text; - reads standard input");
+  a->chat_given = verb.add_option(
       "--chat", a->chat,
       "A JSON file with a conversation, its messages or {\"messages\": [], \"tools\": [], \"add_generation_prompt\": "
       "true}; - reads standard input");
-  verb->add_flag("--json", a->json, "One JSON object with ids, pieces, and the text");
-  verb->add_flag(
+  verb.add_flag("--json", a->json, "One JSON object with ids, pieces, and the text");
+  verb.add_flag(
       "--jsonl", a->jsonl,
       "Answer requests from standard input, one per line: {\"text\": …} with ids, {\"messages\": […]} with the "
       "prompt");
-  verb->footer(
+  verb.footer(
       "Examples:\n"
       "  doppler tokenize models/tiny \"Once upon a time\"\n"
       "  echo '[{\"role\": \"user\", \"content\": \"Hi\"}]' | doppler tokenize models/tiny --chat -\n"
       "  doppler tokenize models/tiny --jsonl < requests.jsonl > answers.jsonl");
-  verb->callback([a] { tokenize(*a); });
+  verb.callback([a] { tokenize(*a); });
 }
 
 }  // namespace doppler

@@ -3,25 +3,29 @@
 // found it faulty throws CheckFailed, and the program exits with 1.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include "cli/options.h"
 
 namespace doppler {
 
 struct CheckFailed {};  // "checked, and found faulty"; everything worth saying has been printed
 
-void add_run(CLI::App& app);
-void add_convert(CLI::App& app);
-void add_inspect(CLI::App& app);
-void add_verify(CLI::App& app);
-void add_synth(CLI::App& app);
-void add_bench(CLI::App& app);
-void add_debug(CLI::App& app);
-void add_perplexity(CLI::App& app);
-void add_tokenize(CLI::App& app);
-void add_devices(CLI::App& app);
-void add_test(CLI::App& app);
+void add_run(Verb app);
+void add_serve(Verb app);
+void add_pull(Verb app);
+void add_cache(Verb app);  // list, du and rm
+void add_convert(Verb app);
+void add_inspect(Verb app);
+void add_verify(Verb app);
+void add_synth(Verb app);
+void add_bench(Verb app);
+void add_debug(Verb app);
+void add_perplexity(Verb app);
+void add_tokenize(Verb app);
+void add_devices(Verb app);
+void add_test(Verb app);
 
-void add_bench_kernels(CLI::App& bench);  // verbs of bench
-void add_bench_peers(CLI::App& bench);
+void add_bench_kernels(Verb bench);  // verbs of bench
+void add_bench_peers(Verb bench);
+void add_bench_batch(Verb bench);
 
 }  // namespace doppler

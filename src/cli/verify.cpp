@@ -3,10 +3,12 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/progress.h"
 #include "cli/artefact_report.h"
 #include "cli/open_model.h"
 #include "cli/verbs.h"
+#include "format/decode.h"
 #include "format/rdrr.h"
 #include "model/weights.h"
 
@@ -40,9 +42,34 @@ void check_content(const fs::path& path, std::vector<std::string>& faults) {
   }
 }
 
+// A model without hashes: loading it holds every tensor against the config; its weights must be numbers.
+std::vector<std::string> weights_at_fault(const fs::path& path, bool read, uint64_t& done) {
+  const LoadedModel model = LoadedModel::load(path);
+  std::vector<std::string> faults;
+  uint64_t all = 0;
+  for (const auto& [slot, tensor] : model.weights.all()) all += tensor.byte_size();
+  Progress progress("verify", "B");
+  std::vector<float> values;
+  for (const auto& [slot, tensor] : model.weights.all()) {
+    if (!read) break;
+    values.resize(static_cast<size_t>(tensor.cols()));
+    for (int64_t row = 0; row < tensor.rows(); ++row) {
+      decode_row(tensor.dtype, tensor.row(row), values.data(), values.size());
+      if (all_finite(values.data(), values.size())) continue;
+      faults.push_back(fmt::format("{}, row {}: a weight is not a finite number", tensor.name, row));
+      break;
+    }
+    drop_mapped_pages(tensor.bytes);
+    done += tensor.byte_size();
+    progress.update(done, all);
+  }
+  return faults;
+}
+
 std::vector<std::string> find_faults(const fs::path& path, bool hashes, uint64_t& hashed) {
   std::vector<std::string> faults;
   try {
+    if (model_kind(path) != ModelKind::kRdrr) return weights_at_fault(path, hashes, hashed);
     Progress progress("verify", "B");
     faults = RdrrReader::verify(path, hashes, [&](uint64_t done, uint64_t all) {
       progress.update(done, all);
@@ -59,18 +86,21 @@ std::vector<std::string> find_faults(const fs::path& path, bool hashes, uint64_t
 }
 
 void run(const Arguments& arguments) {
-  const fs::path path = arguments.model.empty() ? default_model() : fs::path(arguments.model);
+  const fs::path path = local_model(arguments.model);
   uint64_t hashed = 0;
   const std::vector<std::string> faults = find_faults(path, !arguments.no_hashes, hashed);
   if (arguments.json) {
     fmt::print(
         "{}\n",
         Json{{"model", path.string()}, {"sound", faults.empty()}, {"bytes_hashed", hashed}, {"faults", faults}}.dump(
-            1, ' ', false, Json::error_handler_t::replace));
+            1));
   } else if (faults.empty()) {
+    const bool artefact = model_kind(path) == ModelKind::kRdrr;
     fmt::print("{} is sound: every tensor is in its place and fits the config{}\n", path.string(),
-               arguments.no_hashes ? "; hashes were not checked"
-                                   : fmt::format(", {} of shards match their hashes", megabytes(hashed)));
+               arguments.no_hashes
+                   ? artefact ? "; hashes were not checked" : "; weights were not read"
+                   : fmt::format(", {} of {}", megabytes(hashed),
+                                 artefact ? "shards match their hashes" : "weights are finite numbers"));
   } else {
     fmt::print("{} has {} fault{}:\n", path.string(), faults.size(), faults.size() == 1 ? "" : "s");
     for (const std::string& fault : faults) fmt::print("  {}\n", fault);
@@ -80,16 +110,17 @@ void run(const Arguments& arguments) {
 
 }  // namespace
 
-void add_verify(CLI::App& app) {
+void add_verify(Verb app) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* verb = app.add_subcommand("verify", "Check an artefact: hashes, places and sizes, config against tensors");
-  verb->add_option("model", arguments->model, "An RDRR folder (default: the model that ships with Doppler)");
-  verb->add_flag("--no-hashes", arguments->no_hashes, "Leave the shards' bytes unread");
-  verb->add_flag("--json", arguments->json, "Print one JSON object");
-  verb->footer(
-      "Exits with 0 if the artefact is sound, with 1 and a list of faults if not.\n"
+  Verb verb = app.add_verb("verify", "Check a model: places and sizes, config against tensors, hashes or weights");
+  verb.add_option("model", arguments->model, kModelHelp);
+  verb.add_flag("--no-hashes", arguments->no_hashes, "Leave the weights' bytes unread");
+  verb.add_flag("--json", arguments->json, "Print one JSON object");
+  verb.footer(
+      "An artefact has hashes of its shards; of any other model every weight must be a finite number.\n"
+      "Exits with 0 if the model is sound, with 1 and a list of faults if not.\n"
       "Example:\n  doppler verify models/tiny");
-  verb->callback([arguments] { run(*arguments); });
+  verb.callback([arguments] { run(*arguments); });
 }
 
 }  // namespace doppler

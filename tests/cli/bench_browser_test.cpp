@@ -44,11 +44,11 @@ TEST(BrowserBench, WritesTheNativeResultColdAndThenFromWhatItKept) {
   const Json cold = read(scratch / "browser.json");
   expect_schema(cold);
   EXPECT_EQ(cold["surface"], "browser");
-  EXPECT_GT(cold["load_ms"]["cold"], 0);
-  EXPECT_GT(cold["load_ms"]["warm"], 0);
+  EXPECT_GT(cold["load_ms"]["cold"].get<double>(), 0);
+  EXPECT_GT(cold["load_ms"]["warm"].get<double>(), 0);
   EXPECT_EQ(cold["decode_tok_s"]["runs"].size(), 2u);
-  EXPECT_GT(cold["bandwidth"]["share"], 0);
-  EXPECT_GT(cold["memory"]["peak_host_bytes"], 1 << 20);
+  EXPECT_GT(cold["bandwidth"]["share"].get<double>(), 0);
+  EXPECT_GT(cold["memory"]["peak_host_bytes"].get<double>(), 1 << 20);
   EXPECT_EQ(cold["sweeps"]["depth"].size(), 2u);
   EXPECT_EQ(cold["sweeps"]["prompt"].size(), 1u);
 

@@ -82,7 +82,8 @@ TEST(Debug, ADumpIsAReferenceAndAnotherModelIsOutOfBounds) {
   const Json json = parse_json(other.out, "output");
   EXPECT_EQ(json["first_bad"], "embed");
   EXPECT_TRUE(json["cause"].is_string());
-  EXPECT_FALSE(json["stages"].back()["ok"].get<bool>());
+  const Json& stages = json["stages"];
+  EXPECT_FALSE(stages[stages.size() - 1]["ok"].get<bool>());
 }
 
 TEST(Debug, RefusesWhatItCannotDo) {

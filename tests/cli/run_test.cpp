@@ -71,6 +71,34 @@ TEST(Run, ChatsOverStandardInput) {
             "The color of the sky is blue.\nThe color of the sky is blue.\n");
 }
 
+TEST(Run, ChatsInCommandsAndSeveralLinesWithoutATerminal) {
+  const testing::Scratch scratch;
+  const std::string file = (scratch / "talk.json").string(), chat = "run --chat --backend cpu --max-tokens 20";
+  const Outcome outcome =
+      call(chat, "/system Be kind.\n\"\"\"What color\nis the sky?\"\"\"\n/save " + file + "\n/stats\n");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out.find("doppler"), std::string::npos) << outcome.out;  // only answers
+  EXPECT_NE(outcome.err.find("1 turn and a system prompt"), std::string::npos) << outcome.err;
+  const Json talk = parse_json(read_text_file(file), "talk.json");
+  EXPECT_EQ(talk["messages"][1]["content"], "What color\nis the sky?");
+  EXPECT_EQ(talk["messages"][2]["content"].get<std::string>() + "\n", outcome.out);
+  for (const char byte : {'\r', '\033'}) EXPECT_EQ((outcome.out + outcome.err).find(byte), std::string::npos);
+  EXPECT_EQ(call("tokenize models/tiny --chat " + file).code, 0);
+}
+
+TEST(Run, WithoutATerminalAnErrorEndsTheChat) {
+  const auto fails = [](const std::string& arguments, const std::string& input, const std::string& words) {
+    const Outcome outcome = call("run --chat --backend cpu --max-tokens 8 " + arguments, input);
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_NE(outcome.err.find(words), std::string::npos) << outcome.err;
+  };
+  fails("", "/clea\nhello\n", "Did you mean /clear?");
+  fails("", "\"\"\"What color\n", "has no end");
+  std::string questions;
+  for (int i = 0; i < 9; ++i) questions += "What color is the sky?\n";
+  fails("--context 50", questions, "the prompt is longer than the context");
+}
+
 TEST(Run, BadUsageIsMetWithASentence) {
   expect_outcome("run", 2, "there is no prompt");
   expect_outcome("run a --prompt b", 2, "more than once");
