@@ -3,7 +3,8 @@
 
 namespace doppler::gpu {
 
-Device& check_budget(Device& device, const ModelConfig&, const Plan&, const Weights&, int, int, const GpuBudget&) {
+Device& check_budget(Device& device, const ModelConfig&, const Plan&, const Weights&, const CacheSize&,
+                     const GpuBudget&) {
   return device;
 }
 uint64_t tapped_bytes(const GpuContext&, const TapSteps&, int, int) { return 0; }

@@ -25,7 +25,7 @@ __attribute__((export_name("release"))) void doppler_release(void* memory) { std
 __attribute__((export_name("call"))) size_t doppler_call(const char* request, size_t length) {
   using doppler::Json;
   const Json json = doppler::parse_json({request, length}, "request");
-  answer_text = engine().answer(json).dump(-1, ' ', false, Json::error_handler_t::replace);
+  answer_text = engine().answer(json).dump();
   return answer_text.size();
 }
 __attribute__((export_name("answer"))) const char* doppler_answer() { return answer_text.data(); }

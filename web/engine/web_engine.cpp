@@ -195,9 +195,10 @@ Json WebEngine::inspect(const Json& request) {
   Executor& executor = session().executor();
   const std::vector<int32_t> ids = read_ids(request);
   StepStatistics statistics;
-  executor.reset();
+  session_->invalidate();  // a GPU holds one sequence at a time
+  Context context(executor);
   executor.set_tap([&](const Step& step, std::span<const float> data, int, int) { statistics.add(step.name, data); });
-  const std::span<const float> logits = executor.forward(ids, Logits::kLast);
+  const std::span<const float> logits = context.forward(ids, Logits::kLast);
   std::vector<std::pair<float, int32_t>> best;
   for (size_t i = 0; i < logits.size(); ++i) best.emplace_back(logits[i], static_cast<int32_t>(i));
   const size_t kept = std::min<size_t>(8, best.size());
@@ -211,9 +212,6 @@ Json WebEngine::inspect(const Json& request) {
                     {"probability", std::exp(static_cast<double>(best[i].first) - best[0].first) / total}});
   }
   executor.set_tap({});
-  executor.reset();
-  // The session believes that its own tokens are still in the context: begin it anew.
-  session_->invalidate();
   return {{"steps", statistics.to_json()}, {"next", next}, {"tokens", ids.size()}};
 }
 
@@ -231,10 +229,9 @@ Json WebEngine::bench(const Json& request) {
   const auto ignore = [](const Step&, std::span<const float>, int, int) {};
   if (!tapped.empty()) executor.set_tap_at(ignore, tapped);
   const int32_t first = whole(request, "first", 0, 0, model_->config.vocab - 1);
+  session_->invalidate();
   const GreedyRun run = run_greedy(executor, prompt, first, tokens, pace_);
   if (!tapped.empty()) executor.set_tap({});
-  executor.reset();
-  session_->invalidate();
   return {{"firstTokenMs", run.first_token_ms},
           {"tokenMs", run.token_ms},
           {"ids", run.ids},
@@ -251,12 +248,11 @@ Json WebEngine::score(const Json& request) {
   constexpr size_t kBatch = 32;  // tokens whose logits are held at once
   std::vector<int32_t> choices;
   std::vector<double> nll;
+  session_->invalidate();
   for (const TokenScore& token : score_tokens(executor, ids, kBatch)) {
     choices.push_back(token.choice);
     nll.push_back(token.nll);
   }
-  executor.reset();
-  session_->invalidate();
   return {{"choices", choices}, {"nll", nll}};
 }
 

@@ -26,6 +26,10 @@ function wasi(memory) {
       new DataView(memory().bytes.buffer).setBigUint64(at >>> 0, BigInt(Math.round(now * 1e6)), true);
       return success;
     },
+    random_get: (at, length) => {
+      crypto.getRandomValues(memory().bytes.subarray(at >>> 0, (at >>> 0) + length));
+      return success;
+    },
     fd_close: () => badFile,
     fd_seek: () => badFile,
     fd_prestat_get: () => badFile,
