@@ -1,5 +1,5 @@
 # Puts families/*.json into the program, so that it needs no files beside it. A changed or new file reconfigures.
-file(GLOB family_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/families/*.json)
+file(GLOB family_files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/families/*.json)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${family_files})
 set(family_entries "")
 foreach(family_file IN LISTS family_files)
@@ -7,7 +7,7 @@ foreach(family_file IN LISTS family_files)
   file(READ ${family_file} family_text)
   string(APPEND family_entries "    {\"${family_name}\", R\"FAMILY(${family_text})FAMILY\"},\n")
 endforeach()
-file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/embedded_families.cpp CONTENT
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/embedded_families.cpp CONTENT
 "// Generated from families/*.json.
 #include \"import/family.h\"
 
@@ -21,4 +21,4 @@ std::span<const EmbeddedFamily> embedded_families() {
 
 }  // namespace doppler
 " @ONLY)
-target_sources(doppler_import PRIVATE ${CMAKE_BINARY_DIR}/generated/embedded_families.cpp)
+target_sources(doppler_import PRIVATE ${PROJECT_BINARY_DIR}/generated/embedded_families.cpp)

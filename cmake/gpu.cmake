@@ -3,14 +3,27 @@
 #                      place of the library that tools/setup.sh fetches
 set(DAWN_SDK "" CACHE PATH "A Dawn SDK whose header and shared library are used in place of our own")
 
-add_executable(gen_kernels ${CMAKE_SOURCE_DIR}/tools/gen_kernels.cpp)
+if(NOT DOPPLER_GPU)
+  if(DOPPLER_TESTS)
+    message(FATAL_ERROR "DOPPLER_GPU=OFF is for building Doppler without its tests: -DDOPPLER_TESTS=OFF")
+  endif()
+  add_library(doppler_gpu STATIC ${PROJECT_SOURCE_DIR}/src/gpu/without_gpu.cpp)
+  target_include_directories(doppler_gpu PUBLIC ${PROJECT_SOURCE_DIR}/src)
+  target_compile_definitions(doppler_gpu INTERFACE DOPPLER_NO_GPU)
+  target_link_libraries(doppler_gpu PUBLIC doppler_model ${CMAKE_DL_LIBS})
+  doppler_precompile(doppler_gpu)
+  add_library(doppler_gpu_cases INTERFACE)
+  return()
+endif()
 
-set(gpu_generated ${CMAKE_BINARY_DIR}/generated)
+add_executable(gen_kernels ${PROJECT_SOURCE_DIR}/tools/gen_kernels.cpp)
+
+set(gpu_generated ${PROJECT_BINARY_DIR}/generated)
 file(MAKE_DIRECTORY ${gpu_generated}/gpu/wgsl)
-file(GLOB gpu_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/gpu/ops/*.wgsl
-     ${CMAKE_SOURCE_DIR}/src/gpu/webgpu/*.wgsl)
-file(GLOB gpu_snippets CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/gpu/ops/*.wgsl
-     ${CMAKE_SOURCE_DIR}/src/gpu/ops/lib/*.wgsl)
+file(GLOB gpu_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/gpu/ops/*.wgsl
+     ${PROJECT_SOURCE_DIR}/src/gpu/webgpu/*.wgsl)
+file(GLOB gpu_snippets CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/gpu/ops/*.wgsl
+     ${PROJECT_SOURCE_DIR}/src/gpu/ops/lib/*.wgsl)
 set(gpu_kernel_sources)
 foreach(kernel ${gpu_kernels})
   get_filename_component(op ${kernel} NAME_WE)
@@ -22,10 +35,11 @@ foreach(kernel ${gpu_kernels})
   list(APPEND gpu_kernel_sources ${generated})
 endforeach()
 
-file(GLOB gpu_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/gpu/*/*.cpp)
+file(GLOB gpu_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/gpu/*/*.cpp)
 add_library(doppler_gpu STATIC ${gpu_sources} ${gpu_kernel_sources})
-target_include_directories(doppler_gpu PUBLIC ${CMAKE_SOURCE_DIR}/src ${gpu_generated})
+target_include_directories(doppler_gpu PUBLIC ${PROJECT_SOURCE_DIR}/src ${gpu_generated})
 target_link_libraries(doppler_gpu PUBLIC doppler_model ${CMAKE_DL_LIBS})
+doppler_precompile(doppler_gpu)
 if(DAWN_SDK)
   if(NOT EXISTS ${DAWN_SDK}/include/webgpu/webgpu.h)
     message(FATAL_ERROR "DAWN_SDK=${DAWN_SDK} has no include/webgpu/webgpu.h")
@@ -35,23 +49,24 @@ if(DAWN_SDK)
 endif()
 
 # The kernels' cases: one list for gpu_tests, `doppler test correctness`, `doppler bench kernels` and web/kernel_tests.
-file(GLOB gpu_case_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/gpu/cases/*.cpp)
+file(GLOB gpu_case_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/gpu/cases/*.cpp)
 add_library(doppler_gpu_cases STATIC ${gpu_case_sources})
-target_include_directories(doppler_gpu_cases PUBLIC ${CMAKE_SOURCE_DIR}/tests)
+target_include_directories(doppler_gpu_cases PUBLIC ${PROJECT_SOURCE_DIR}/tests)
 target_link_libraries(doppler_gpu_cases PUBLIC doppler_gpu)
+doppler_precompile(doppler_gpu_cases)
 
 # Dawn is loaded at run time from <build>/dawn; a build works without it, and says so when a GPU is asked for.
 set(dawn_sdk_library ${DAWN_SDK}/lib/libwebgpu_dawn.so)
 if(DAWN_SDK AND EXISTS ${dawn_sdk_library})
-  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/dawn)
-  file(CREATE_LINK ${dawn_sdk_library} ${CMAKE_BINARY_DIR}/dawn/libwebgpu_wrapper.so SYMBOLIC)
-  file(WRITE ${CMAKE_BINARY_DIR}/dawn/version "${DAWN_SDK}")  # so that a build without it fetches ours again
+  file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/dawn)
+  file(CREATE_LINK ${dawn_sdk_library} ${PROJECT_BINARY_DIR}/dawn/libwebgpu_wrapper.so SYMBOLIC)
+  file(WRITE ${PROJECT_BINARY_DIR}/dawn/version "${DAWN_SDK}")  # so that a build without it fetches ours again
 else()
   if(DAWN_SDK)
     message(WARNING "${dawn_sdk_library} is not there. The library that is fetched instead may not be of the header's "
                     "revision, and is refused then; DOPPLER_DAWN=FILE names another one at run time")
   endif()
-  execute_process(COMMAND ${CMAKE_SOURCE_DIR}/tools/setup.sh dawn ${CMAKE_BINARY_DIR} RESULT_VARIABLE dawn_missing)
+  execute_process(COMMAND ${PROJECT_SOURCE_DIR}/tools/setup.sh dawn ${PROJECT_BINARY_DIR} RESULT_VARIABLE dawn_missing)
   if(dawn_missing)
     message(WARNING "Dawn could not be fetched; the WebGPU backend will not find a library at run time")
   endif()

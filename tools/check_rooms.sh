@@ -18,9 +18,11 @@ allow base
 allow format base
 allow tokenizer base
 allow jinja base
+allow grammar base tokenizer
 allow model base format
 allow import base format model tokenizer
 allow convert base format model tokenizer import
+allow hub base format import convert
 allow ref base format model
 allow cpu base format model
 allow gpu base format model
@@ -28,12 +30,13 @@ allow gpu/webgpu gpu/wgsl base format model
 allow gpu/ops gpu/wgsl gpu/webgpu base format model
 allow gpu/run gpu/wgsl gpu/webgpu gpu/ops base format model
 allow debug base format model
-allow engine base format model tokenizer jinja import ref cpu gpu debug
-allow bench base format model tokenizer jinja import debug engine
-allow serve base format model tokenizer jinja engine
-allow cli base format model tokenizer jinja import convert engine bench debug serve gpu
+allow engine base format model tokenizer jinja grammar import ref cpu gpu debug
+allow bench base format model tokenizer jinja grammar import debug engine
+allow serve base format model tokenizer jinja grammar engine
+allow api base format model tokenizer jinja engine doppler
+allow cli base format model tokenizer jinja grammar import convert hub engine bench debug serve gpu
 families=$(grep -rniE 'gemma|gpt.?oss|llama|qwen' src --include='*.cpp' --include='*.h' --include='*.wgsl' 2>/dev/null |
-  grep -vE '^src/(import|convert)/' | grep -viE 'llama3|llama[.-]cpp|example|synth')
+  grep -vE '^src/(import|convert)/' | grep -viE 'llama3|llama[.-]cpp|ollama|example|synth')
 if [ -n "$families" ]; then
   printf 'family names belong in families/, src/import and src/convert only:\n%s\n' "$families"
   status=1
@@ -46,18 +49,22 @@ budget() {
     status=1
   fi
 }
-budget base 1650
-budget format 2800
+budget base 2050
+budget format 2950
 budget tokenizer 3550
 budget jinja 6900
-budget model 1400
-budget import 2300
-budget convert 2750
-budget ref 450
-budget cpu 6800
-budget gpu 13800
+budget grammar 3400
+budget model 2150
+budget import 3000
+budget convert 2800
+budget hub 2100
+budget ref 470
+budget cpu 6850
+budget gpu 14300
 budget debug 2000
-budget engine 1400
-budget bench 1750
-budget cli 2900
+budget engine 2650
+budget bench 2000
+budget serve 3200
+budget cli 4700
+budget api 620
 exit $status

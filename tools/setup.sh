@@ -41,6 +41,10 @@ need() {
 }
 deb_version() { dpkg-query -W -f '${Version}' "$1" 2>/dev/null | sed 's/^[0-9]*://'; }
 vulkan_loader() { /sbin/ldconfig -p | sed -n 's/.*libvulkan\.so\.1 (.*x86-64.*=> //p' | head -n 1 | xargs -r readlink -f | sed 's/.*\.so\.//'; }
+boost_version() { sed -n 's/^#define BOOST_LIB_VERSION "\(.*\)"/\1/p' /usr/include/boost/version.hpp | tr _ .; }
+# Debian 12's libboost-dev is older than what coroutines need; later ones have it.
+boost_package=libboost-dev
+case $(. /etc/os-release && echo "${VERSION_ID:-}") in 12) boost_package=libboost1.81-dev ;; esac
 # Intel and AMD GPUs (PCI display controllers) get their Vulkan driver from Mesa; NVIDIA's comes with its own driver.
 mesa_gpu() {
   for device in /sys/bus/pci/devices/*; do
@@ -59,9 +63,13 @@ need "run web test fuzz" nlohmann-json3-dev 3.11 pkg-config --modversion nlohman
 need "run web test fuzz" libutf8proc-dev 2.6 pkg-config --modversion libutf8proc
 need "run test fuzz" libcli11-dev 2.1 pkg-config --modversion CLI11
 need "run test fuzz" libpcre2-dev 10.42 pkg-config --modversion libpcre2-8
+need "run test fuzz" libedit-dev 3.1 pkg-config --modversion libedit
+need "run test fuzz" libcurl4-openssl-dev 7.85 pkg-config --modversion libcurl
+need "run test fuzz" "$boost_package" 1.81 boost_version
 need "run test fuzz" libssl-dev 3.0 pkg-config --modversion libcrypto
 need "test" libgtest-dev 1.12 pkg-config --modversion gtest
 need "test" libgmock-dev 1.12 pkg-config --modversion gmock
+need "test" valgrind 3.19 valgrind --version
 need "test" python3 3.11 python3 --version
 need "test bare" chromium 137 deb_version chromium  # WebAssembly that suspends its stack; SwiftShader, software Vulkan
 need "web test fuzz" clang-22 22 clang++-22 --version
@@ -139,11 +147,35 @@ fetch() {
   return $fetched
 }
 
+# npm packages with packages of their own: USES FOLDER LOCKED, where LOCKED has a package.json, and a package-lock.json
+# with the version and integrity of each. Their version is the lock's hash.
+npm_locked="
+test ajv tests/grammar
+test clients tests/serve"
+fetch_locked() {
+  work=$(mktemp -d "$build/fetch.XXXXXX")
+  (
+    cp "$root/$2/package.json" "$root/$2/package-lock.json" "$work"
+    cd "$work"
+    npm ci --silent --ignore-scripts --no-audit --no-fund --prefer-offline || exit 1  # set -e does not hold before &&
+    printf '%s' "$3" >version
+    rm -rf "${build:?}/$1"
+    mv "$work" "$build/$1"
+  ) && fetched=0 || fetched=$?
+  rm -rf "$work"
+  return $fetched
+}
+
 to_fetch=$(printf '%s\n' "$npm_packages" | while read -r uses folder package integrity; do
   case ",$uses," in *",$what,"*) ;; *) continue ;; esac
   [ "$(cat "$build/$folder/version" 2>/dev/null || true)" = "$package" ] || printf '%s %s %s\n' "$folder" "$package" "$integrity"
 done)
-if [ -n "$to_fetch" ] && ! command -v npm >/dev/null 2>&1; then
+to_fetch_locked=$(printf '%s\n' "$npm_locked" | while read -r uses folder locked; do
+  case ",$uses," in *",$what,"*) ;; *) continue ;; esac
+  hash=$(sha512sum "$root/$locked/package-lock.json" | cut -d ' ' -f 1)
+  [ "$(cat "$build/$folder/version" 2>/dev/null || true)" = "$hash" ] || printf '%s %s %s\n' "$folder" "$locked" "$hash"
+done)
+if [ -n "$to_fetch$to_fetch_locked" ] && ! command -v npm >/dev/null 2>&1; then
   missing="$missing npm"
   case $what in run | dawn) ;; *) needed="$needed npm" ;; esac
 fi
@@ -189,6 +221,16 @@ while read -r folder package integrity; do
   fi
 done <<END
 $to_fetch
+END
+while read -r folder locked hash; do
+  [ -n "$folder" ] || continue
+  if ! command -v npm >/dev/null 2>&1; then
+    failed=1
+  else
+    step "Fetching $folder ($locked/package-lock.json)" fetch_locked "$folder" "$locked" "$hash" || failed=1
+  fi
+done <<END
+$to_fetch_locked
 END
 if [ $failed -ne 0 ] && [ "$what" = run ]; then
   echo "So this build has no WebGPU library and runs on the CPU; the next ./run tries again." >&2
