@@ -1,6 +1,9 @@
 // Every backend against what an independent implementation computes on the same weights.
 #include <gtest/gtest.h>
 
+#include <list>
+#include <random>
+
 #include "convert/convert.h"
 #include "engine/backend.h"
 #include "gpu/webgpu/device.h"
@@ -96,17 +99,45 @@ TEST_P(Checkpoint, BlocksOfAnySizeGiveTheSameLogits) {
   }
 }
 
+// What rounding to Q8_0 costs a model if its errors are as good as random: the logits' relative error where every weight
+// that `quantised` keeps in Q8_0 is off by a random part of half a step, a 127th of the largest of its block of 32.
+double cost_of_random_rounding(LoadedModel exact, const Weights& quantised, const testing::Reference& reference) {
+  std::list<std::vector<float>> rounded;
+  std::minstd_rand random(1);
+  std::uniform_real_distribution<float> part(-0.5f, 0.5f);
+  for (const auto& [slot, other] : quantised.all()) {
+    if (other.dtype != DType::kQ8_0) continue;
+    Tensor tensor = exact.weights.at(slot);
+    const auto* data = reinterpret_cast<const float*>(tensor.bytes.data());
+    std::vector<float>& values = rounded.emplace_back(data, data + tensor.bytes.size() / sizeof(float));
+    for (size_t block = 0; block + 32 <= values.size(); block += 32) {
+      float largest = 0;
+      for (size_t i = block; i < block + 32; ++i) largest = std::max(largest, std::abs(values[i]));
+      for (size_t i = block; i < block + 32; ++i) values[i] += part(random) * largest / 127;
+    }
+    tensor.bytes = std::as_bytes(std::span(values));
+    exact.weights.add(slot, tensor);
+  }
+  const auto runner = testing::one_sequence(make_executor(exact, "ref", {.context = 256}));
+  return testing::relative_error(runner->forward(reference.ids("prompt_ids"), Logits::kAll), reference.stage("logits"));
+}
+
 TEST_P(Checkpoint, QuantisedLogitsStayNear) {
   const testing::Reference reference(source());
-  for (const auto& [quant, bound] : {std::pair("bf16", 1e-2), std::pair("q8_0", 3e-2)}) {
+  for (const char* quant : {"bf16", "q8_0"}) {
     const LoadedModel model = converted(quant);
+    const bool rounds = quant != std::string("bf16");
     // A rounded attention may send a token to another expert, which is no small error and no fault either.
-    if (model.config.experts > 0 && quant != std::string("bf16")) continue;
+    if (model.config.experts > 0 && rounds) continue;
+    // How much a model enlarges what its weights lose is its own: 1.3 to 4.5 % of the logits among these. Two draws of
+    // thousands of rounding errors differ by far less than half; one lost bit of eight doubles them.
+    const double bound = rounds ? 1.5 * cost_of_random_rounding(converted("f32"), model.weights, reference) : 1e-2;
     const auto runner = executor(model);
     const std::span<const float> logits = runner->forward(reference.ids("prompt_ids"), Logits::kAll);
     const double error = testing::relative_error(logits, reference.stage("logits"));
     EXPECT_LE(error, bound) << quant;
     RecordProperty(std::string("logits_error_") + quant, std::to_string(error));
+    RecordProperty(std::string("logits_bound_") + quant, std::to_string(bound));
   }
 }
 
