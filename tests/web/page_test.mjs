@@ -4,12 +4,13 @@ import {after, before, test} from 'node:test';
 import {cleanUp, halt, openBrowser, plainPage, shardBytes, startServer} from './support.mjs';
 
 let server, page;
-const asked = [];
+const asked = [], refused = [];
 
 before(async () => {
   server = await startServer();
   const context = await openBrowser();
   context.on('request', (request) => asked.push(request.url()));
+  context.on('console', (message) => /Content Security Policy/i.test(message.text()) && refused.push(message.text()));
   page = await plainPage(context, server.origin);
   await page.waitForSelector('#welcome .model-card');
 });
@@ -91,4 +92,26 @@ test('a keyboard is enough to load a model and to write to it', async () => {
 test('everything came from the page\'s own server', () => {
   assert.ok(asked.length > 10, `${asked.length} requests`);
   assert.deepEqual(asked.filter((url) => !url.startsWith(`${server.origin}/`) && !/^(blob|data):/.test(url)), []);
+});
+
+test('the page may fetch from where a visitor says, and run nothing that was written into it', async () => {
+  assert.deepEqual(refused, []);
+  const {blocked, ran} = await page.evaluate(async () => {
+    const blocked = new Set();
+    const last = new Promise((resolve) => addEventListener('securitypolicyviolation', ({effectiveDirective, blockedURI}) => {
+      blocked.add(`${effectiveDirective} ${blockedURI}`);
+      if (blockedURI === 'http://192.0.2.1/') resolve();
+    }));
+    const box = document.createElement('div');
+    box.innerHTML = '<button onclick="globalThis.ran = true">';
+    box.append(Object.assign(document.createElement('script'), {textContent: 'globalThis.ran = true'}));
+    document.body.append(box);
+    box.firstChild.click();
+    for (const url of ['https://127.0.0.1:1/', 'http://localhost:1/', 'http://192.0.2.1/']) await fetch(url).catch(() => {});
+    await last;
+    box.remove();
+    return {blocked: [...blocked].sort(), ran: globalThis.ran};
+  });
+  assert.equal(ran, undefined);
+  assert.deepEqual(blocked, ['connect-src http://192.0.2.1/', 'script-src-attr inline', 'script-src-elem inline']);
 });

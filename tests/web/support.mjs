@@ -2,12 +2,11 @@
 // program. Paths come from the environment, which CTest sets.
 import {execFileSync} from 'node:child_process';
 import {existsSync, mkdtempSync, readFileSync, rmSync, statSync} from 'node:fs';
-import {createServer} from 'node:http';
 import {createRequire} from 'node:module';
 import {tmpdir} from 'node:os';
 import {dirname, join} from 'node:path';
 import {fileURLToPath} from 'node:url';
-import {fileFor, sendFile} from '../../web/tools/serve.mjs';
+import {fileFor, localServer, sendFile, sitePolicy} from '../../web/tools/serve.mjs';
 
 export const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
 const build = process.env.DOPPLER_BUILD ?? join(root, 'build');
@@ -51,8 +50,7 @@ export async function openBrowser(flags = gpuFlags, profile = scratchFolder('pro
 export async function startServer(models = {}, pages = site) {
   const state = {requests: [], fault: null, models: {tiny: join(root, 'models', 'tiny'), ...models}};
   const sockets = new Set();
-  const server = createServer((request, response) => {
-    const {pathname} = new URL(request.url, 'http://localhost');
+  const server = localServer((request, response, pathname) => {
     const entry = {path: pathname, range: request.headers.range ?? '', bytes: 0};
     state.requests.push(entry);
     const write = response.write.bind(response), end = response.end.bind(response);
@@ -67,7 +65,7 @@ export async function startServer(models = {}, pages = site) {
     const match = /^\/models\/([^/]+)(\/.*)$/.exec(pathname);
     const path = match && state.models[match[1]] ? fileFor(match[2], state.models[match[1]]) : fileFor(pathname, pages);
     if (state.fault?.(request, response, path)) return;
-    sendFile(request, response, path);
+    sendFile(request, response, path, pages === site ? sitePolicy : {});
   });
   server.on('connection', (socket) => {
     sockets.add(socket);

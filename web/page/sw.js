@@ -1,7 +1,7 @@
 // The page without a network: what it is made of is kept as it is fetched. The network comes first, so that a new
 // version is seen at once; a server that has lost a part is answered for from what was kept. Models are none of this worker's business; they are in the page's own storage.
 const cacheName = 'doppler-page';
-const parts = ['./', 'style.css', 'app.js', 'chart.js', 'chat.js', 'models.js', 'settings.js', 'icon.svg', 'models.json',
+const parts = ['./', 'style.css', 'missing.js', 'app.js', 'chart.js', 'chat.js', 'models.js', 'settings.js', 'icon.svg', 'models.json',
   'lib/index.js', 'lib/errors.js', 'lib/host_gpu.js', 'lib/model.js', 'lib/store.js', 'lib/worker.js', 'lib/download.js',
   'lib/compile.js', 'lib/sha256.js', 'lib/service.js', 'lib/engine.js', 'lib/host_text.js', 'lib/doppler.wasm', 'lib/sha256.wasm'];
 

@@ -7,7 +7,6 @@
 //   {do: memory} → {bytes}      {do: bandwidth} → {bytes_per_second}
 // What fails is {failed: {code, message}}. The end of the input, or a signal, closes the browser.
 import {existsSync, mkdtempSync, readFileSync, rmSync} from 'node:fs';
-import {createServer} from 'node:http';
 import {createRequire} from 'node:module';
 import {tmpdir} from 'node:os';
 import {basename, dirname, join} from 'node:path';
@@ -17,7 +16,7 @@ import {parseArgs} from 'node:util';
 import {copyBandwidth} from './bandwidth.mjs';
 import {Heaps} from './heaps.mjs';
 import {kernelText} from './kernel_text.mjs';
-import {fileFor, sendFile} from './serve.mjs';
+import {fileFor, localServer, sendFile, sitePolicy} from './serve.mjs';
 
 const web = dirname(dirname(fileURLToPath(import.meta.url)));
 const root = dirname(web);
@@ -73,11 +72,10 @@ function chromium() {
 const verbs = {
   async open({model, profile}) {
     const launch = chromium();
-    const name = encodeURIComponent(basename(model));
-    const server = createServer((request, response) => {
-      const {pathname} = new URL(request.url, 'http://localhost');
-      if (pathname.startsWith(`/bench/${name}/`)) return sendFile(request, response, fileFor(pathname.slice(`/bench/${name}`.length), model));
-      sendFile(request, response, fileFor(request.url, site));
+    const name = basename(model);
+    const server = localServer((request, response, path) => {
+      const [folder, rest] = path.startsWith(`/bench/${name}/`) ? [model, path.slice(`/bench/${name}`.length)] : [site, path];
+      sendFile(request, response, fileFor(rest, folder), sitePolicy);
     });
     await new Promise((resolve, reject) => {
       server.on('error', () => reject(new Refusal('file', `port ${keptPort} is taken, and a profile that is kept needs it`)));
@@ -85,7 +83,7 @@ const verbs = {
     });
     undo.push(() => server.close());
     const origin = `http://localhost:${server.address().port}`;
-    modelUrl = `${origin}/bench/${name}/`;
+    modelUrl = `${origin}/bench/${encodeURIComponent(name)}/`;
     let folder = profile;
     if (!folder) {
       folder = mkdtempSync(join(tmpdir(), 'doppler-bench-'));
