@@ -121,6 +121,23 @@ test('a server without ranges, and one that answers errors, are dealt with', asy
   assert.match(missing.message, /there is no model at .*elsewhere/);
 });
 
+const manifestOf = (change) => (request, response, path) => {
+  if (!/manifest\.json$/.test(path)) return false;
+  const manifest = JSON.parse(readFileSync(path, 'utf8'));
+  change(manifest);
+  response.writeHead(200, {'content-type': 'application/json'}).end(JSON.stringify(manifest));
+  return true;
+};
+
+test('a manifest that names a file twice is refused before a shard is fetched', async () => {
+  server.fault = manifestOf(({shards}) => shards[0].filename = 'info.json');
+  const {code, message} = await tryLoad(page, url);
+  assert.equal(code, 'format');
+  assert.match(message, /lists a shard named info\.json, which is the name of another file/);
+  assert.deepEqual(server.requests.map(({path}) => path).filter((path) => /^\/models\//.test(path)), ['/models/model/manifest.json']);
+  assert.deepEqual(await page.evaluate(async () => (await import('/lib/index.js')).Doppler.stored()), []);
+});
+
 test('a model that does not fit is refused before a byte of it is fetched', async () => {
   const {origin} = server;
   const session = await context.newCDPSession(page);

@@ -6,6 +6,9 @@ import {askForRoom, lock, modelUrl, StoredModel} from './store.js';
 const shardsAtOnce = 4;
 const mostTries = 6;           // without a byte of progress between them
 const firstPause = 300;        // milliseconds, doubled with every try
+const mostRounds = 2;          // downloads of one load: tabs with different versions may undo each other's work
+const mostShards = 1 << 20;
+const mostSmall = 256 << 20;   // bytes of a file that is held in memory; the largest tokenizers have 40 MB
 const textFiles = ['tokenizer.json', 'tokenizer_config.json', 'generation_config.json', 'chat_template.jinja',
   'chat_template.json', 'special_tokens_map.json'];
 
@@ -51,6 +54,9 @@ class Progress {
   }
 }
 
+// An error that no other try would mend.
+const lasting = (code, message) => Object.assign(new DopplerError(code, message), {lasting: true});
+
 async function request(url, signal, headers = {}) {
   let response;
   try {
@@ -62,6 +68,17 @@ async function request(url, signal, headers = {}) {
   return response;
 }
 
+async function readSmall(response, url) {
+  const pieces = [];
+  let bytes = 0;
+  for await (const piece of response.body ?? []) {
+    bytes += piece.length;
+    if (bytes > mostSmall) throw lasting('format', `${url} has more than ${mostSmall} bytes, which no such file needs`);
+    pieces.push(piece);
+  }
+  return new Uint8Array(await new Blob(pieces).arrayBuffer());
+}
+
 // A small file, or null where the server has none. (Servers of single pages answer HTML for what they do not have.)
 async function fetchSmall(url, signal) {
   for (let attempt = 0; ; ++attempt) {
@@ -70,32 +87,51 @@ async function fetchSmall(url, signal) {
       if (response.status === 404 || response.status === 403) return null;
       if (!response.ok) throw new DopplerError('network', `${url} cannot be fetched: the server answers ${response.status}`);
       if (/text\/html/.test(response.headers.get('content-type') ?? '')) return null;
-      return new Uint8Array(await response.arrayBuffer());
+      return await readSmall(response, url);
     } catch (error) {
       if (signal?.aborted) throw signal.reason;
-      if (attempt >= 2) throw error;
+      if (attempt >= 2 || error.lasting) throw error;
       await sleep(firstPause * 2 ** attempt, signal);
     }
   }
 }
 
-function readShards(text, url) {
+const isPlain = (name) => typeof name === 'string' && /^[^/\\\p{Cc}]+$/u.test(name) && name !== '.' && name !== '..';
+
+// The manifest's shards and the file of its tensors. Every name becomes one in the model's folder, beside the manifest,
+// the tokenizer's files and our own info.json and NAME.part.
+export function readManifest(text, url) {
+  const wrong = (what) => new DopplerError('format', `${url} ${what}`);
   let manifest;
   try {
     manifest = JSON.parse(text);
   } catch (error) {
-    throw new DopplerError('format', `${url} is no manifest: ${error.message}`);
+    throw wrong(`is no manifest: ${error.message}`);
   }
+  if (typeof manifest !== 'object' || manifest === null) throw wrong('is no manifest: it holds no object');
   const algorithm = manifest.hashAlgorithm ?? 'sha256';
   if (algorithm !== 'sha256') throw new DopplerError('unsupported', `the shards are hashed with ${algorithm}; a page can check sha256 only. Convert the model again`);
-  if (!Array.isArray(manifest.shards) || manifest.shards.length === 0) throw new DopplerError('format', `${url} lists no shards`);
-  const shards = manifest.shards.map((shard) => ({name: shard.fileName ?? shard.filename, size: shard.size, hash: shard.hash}));
-  for (const {name, size, hash} of shards) {
-    const sound = typeof name === 'string' && /^[^/\\]+$/.test(name) && name !== '.' && name !== '..' &&
-        Number.isSafeInteger(size) && size >= 0 && /^[0-9a-f]{64}$/.test(hash ?? '');
-    if (!sound) throw new DopplerError('format', `${url}: a shard has no plain name, size and sha256`);
+  if (!Array.isArray(manifest.shards) || manifest.shards.length === 0) throw wrong('lists no shards');
+  if (manifest.shards.length > mostShards) throw wrong(`lists ${manifest.shards.length} shards; ${mostShards} is the most there can be`);
+  const tensorsFile = typeof manifest.tensorsFile === 'string' && !manifest.tensors ? manifest.tensorsFile : null;
+  if (tensorsFile !== null) {
+    if (!isPlain(tensorsFile)) throw wrong('names no plain file as its tensorsFile');
+    if (['info.json', 'manifest.json', ...textFiles].includes(tensorsFile) || tensorsFile.endsWith('.part')) {
+      throw wrong(`names ${tensorsFile} as its tensorsFile, which is another file of the model`);
+    }
   }
-  return {manifest, shards};
+  const names = new Set();
+  const shards = manifest.shards.map((shard) => {
+    const {size, hash} = shard ?? {}, name = shard?.fileName ?? shard?.filename;
+    if (!isPlain(name) || !Number.isSafeInteger(size) || size < 0 || !/^[0-9a-f]{64}$/.test(hash ?? '')) {
+      throw wrong('lists a shard without a plain name, size and sha256');
+    }
+    if (/\.(json|jinja|part)$/.test(name) || name === tensorsFile) throw wrong(`lists a shard named ${name}, which is the name of another file of the model`);
+    if (names.has(name)) throw wrong(`lists two shards named ${name}`);
+    names.add(name);
+    return {name, size, hash};
+  });
+  return {manifest, shards, tensorsFile};
 }
 
 async function downloadShard(model, base, shard, progress, signal) {
@@ -123,20 +159,19 @@ async function downloadShard(model, base, shard, progress, signal) {
       progress.add(have);
     }
     let fresh = have === 0;
+    let most = have;  // a server that begins anew every time makes no progress
     for (let attempt = 0; ;) {
-      const before = have;
       let failure = null;
       try {
         if (have < shard.size) {
-          const response = await request(base + shard.name, signal, have ? {Range: `bytes=${have}-`} : {});
+          const response = await request(base + encodeURIComponent(shard.name), signal, have ? {Range: `bytes=${have}-`} : {});
           if (have && response.status === 200) {
             startOver();  // the server knows no ranges
             fresh = true;
           } else if (!response.ok) {
-            const lasting = response.status >= 400 && response.status < 500 && response.status !== 429 && response.status !== 408;
-            const error = new DopplerError('network', `${shard.name} cannot be fetched: the server answers ${response.status}`);
-            error.lasting = lasting;
-            throw error;
+            const {status} = response;
+            const kind = status >= 400 && status < 500 && status !== 429 && status !== 408 ? lasting : (...error) => new DopplerError(...error);
+            throw kind('network', `${shard.name} cannot be fetched: the server answers ${status}`);
           }
           const reader = response.body.getReader();
           for (;;) {
@@ -144,7 +179,7 @@ async function downloadShard(model, base, shard, progress, signal) {
             if (done) break;
             if (have + value.length > shard.size) {
               await reader.cancel();
-              throw Object.assign(new DopplerError('format', `${shard.name} is longer than the manifest says (${shard.size} bytes)`), {lasting: true});
+              throw lasting('format', `${shard.name} is longer than the manifest says (${shard.size} bytes)`);
             }
             hash.update(value);
             let at = 0;
@@ -164,13 +199,15 @@ async function downloadShard(model, base, shard, progress, signal) {
         const wasFresh = fresh;
         startOver();
         fresh = true;
+        most = 0;
         // A resumed shard may have been begun from another version of the file; one that came in one go is wrong there.
         if (wasFresh) {
           throw new DopplerError('format', `${shard.name} arrived damaged: its sha256 is ${digest}, the manifest says ${shard.hash}. Try again; if it stays so, the server's copy is faulty`);
         }
         continue;
       }
-      attempt = have > before ? 0 : attempt + 1;
+      attempt = have > most ? 0 : attempt + 1;
+      most = Math.max(most, have);
       if (attempt >= mostTries) {
         throw new DopplerError('network', `the connection broke off at ${have} of ${shard.size} bytes of ${shard.name} (${failure?.message ?? 'the server ended early'}). What has arrived is kept: load the model again to go on`);
       }
@@ -184,25 +221,25 @@ async function downloadShard(model, base, shard, progress, signal) {
   await model.commitPart(shard.name);
 }
 
-async function downloadAll(model, base, {manifestText, manifest, shards, info}, tell, signal) {
+async function downloadAll(model, base, {manifestText, manifest, shards, tensorsFile, info}, tell, signal) {
   const sizes = await model.sizes();
   const missing = shards.filter(({name, size}) => sizes.get(name) !== size);
   const progress = new Progress(tell);
   progress.total = shards.reduce((sum, {size}) => sum + size, 0);
   let needed = 0;
   for (const {name, size} of shards) {
-    if (missing.some((shard) => shard.name === name)) needed += Math.max(0, size - (sizes.get(`${name}.part`) ?? 0));
-    else progress.loaded += size;
+    if (sizes.get(name) === size) progress.loaded += size;
+    else needed += Math.max(0, size - (sizes.get(`${name}.part`) ?? 0));
   }
   await askForRoom(model, needed);
 
   info.complete = false;
   await model.writeWhole('info.json', new TextEncoder().encode(JSON.stringify(info)));
   await model.writeWhole('manifest.json', new TextEncoder().encode(manifestText));
-  const extra = typeof manifest.tensorsFile === 'string' && !manifest.tensors ? [manifest.tensorsFile] : [];
-  const wanted = manifest.tokenizer === null ? ['generation_config.json', ...extra] : [...textFiles, ...extra];
+  const wanted = manifest.tokenizer === null ? ['generation_config.json'] : [...textFiles];
+  if (tensorsFile !== null) wanted.push(tensorsFile);
   await Promise.all(wanted.map(async (name) => {
-    const bytes = await fetchSmall(base + name, signal);
+    const bytes = await fetchSmall(base + encodeURIComponent(name), signal);
     if (bytes) await model.writeWhole(name, bytes);
     else await model.remove(name);
   }));
@@ -210,12 +247,12 @@ async function downloadAll(model, base, {manifestText, manifest, shards, info}, 
   progress.add(0);
   const stop = new AbortController();
   const either = signal ? AbortSignal.any([signal, stop.signal]) : stop.signal;
-  const waiting = [...missing];
+  let next = 0;
   let failure = null;
   const work = async () => {
-    for (let shard = waiting.shift(); shard && !failure; shard = waiting.shift()) {
+    while (next < missing.length && !failure) {
       try {
-        await downloadShard(model, base, shard, progress, either);
+        await downloadShard(model, base, missing[next++], progress, either);
       } catch (error) {
         failure ??= error;
         stop.abort(error);
@@ -227,6 +264,72 @@ async function downloadAll(model, base, {manifestText, manifest, shards, info}, 
   if (failure) throw failure;
   info.complete = true;
   await model.writeWhole('info.json', new TextEncoder().encode(JSON.stringify(info)));
+}
+
+// What we wrote of the model ourselves; another version of this library, or a broken disk, may have left something else.
+async function readInfo(model) {
+  try {
+    return JSON.parse(await model.text('info.json')) ?? {};
+  } catch {
+    return {};
+  }
+}
+
+// The stored model, if it is whole and the one that the server has; null if not.
+async function openStored(model, base, network, {signal, onRead}) {
+  const release = await lock(model.folder, 'shared', signal);
+  let files = null;
+  try {
+    const stored = await model.text('manifest.json');
+    if (!(await readInfo(model)).complete || stored === null || (network !== null && network !== stored)) return null;
+    const {shards} = readManifest(stored, `${base}manifest.json`);
+    const sizes = await model.sizes();
+    if (!shards.every(({name, size}) => sizes.get(name) === size)) return null;
+    files = await model.openFiles(onRead);
+    const bytes = shards.reduce((sum, {size}) => sum + size, 0);
+    return {...files, bytes, offline: network === null, close: () => {
+      files.close();
+      release();
+    }};
+  } finally {
+    if (!files) release();
+  }
+}
+
+// What an earlier manifest lists. Nothing is known of files whose manifest cannot be read: they go.
+async function shardsBefore(model, stored) {
+  try {
+    return readManifest(stored, 'the stored manifest').shards;
+  } catch {
+    for (const name of (await model.sizes()).keys()) await model.remove(name);
+    return [];
+  }
+}
+
+async function bringUpToDate(model, base, network, {signal, onProgress}) {
+  const found = readManifest(network, `${base}manifest.json`);
+  const timer = setTimeout(() => onProgress({phase: 'wait'}), 200);  // another tab downloads it
+  const release = await lock(model.folder, 'exclusive', signal).finally(() => clearTimeout(timer));
+  try {
+    const {manifest, shards} = found;
+    const stored = await model.text('manifest.json');
+    if (stored !== null && stored !== network) {
+      // Another version: what has changed goes.
+      const wanted = new Map(shards.map(({name, hash}) => [name, hash]));
+      for (const {name, hash} of await shardsBefore(model, stored)) {
+        if (wanted.get(name) === hash) continue;
+        await model.remove(name);
+        await model.remove(`${name}.part`);
+      }
+    } else if ((await readInfo(model)).complete === true) {
+      const sizes = await model.sizes();
+      if (shards.every(({name, size}) => sizes.get(name) === size)) return;  // another tab was quicker
+    }
+    const info = {url: base, name: manifest.modelId ?? manifest.modelType ?? base};
+    await downloadAll(model, base, {...found, manifestText: network, info}, onProgress, signal);
+  } finally {
+    release();
+  }
 }
 
 /**
@@ -247,51 +350,11 @@ export async function openModel(url, {signal, onProgress = () => {}, onRead} = {
     if (signal?.aborted) throw signal.reason;
     failure = error;
   }
-  for (;;) {
-    let release = await lock(model.folder, 'shared', signal);
-    let files = null;
-    try {
-      const info = JSON.parse(await model.text('info.json') ?? '{}');
-      const stored = await model.text('manifest.json');
-      if (info.complete && stored && (network === null || network === stored)) {
-        const {shards} = readShards(stored, base);
-        const sizes = await model.sizes();
-        if (shards.every(({name, size}) => sizes.get(name) === size)) {
-          files = await model.openFiles(onRead);
-          const bytes = shards.reduce((sum, {size}) => sum + size, 0);
-          return {...files, bytes, offline: network === null, close: () => {
-            files.close();
-            release();
-          }};
-        }
-      }
-    } finally {
-      if (!files) release();
-    }
+  for (let round = 0; ; ++round) {
+    const files = await openStored(model, base, network, {signal, onRead});
+    if (files) return files;
     if (network === null) throw failure;
-
-    const timer = setTimeout(() => onProgress({phase: 'wait'}), 200);  // another tab downloads it
-    release = await lock(model.folder, 'exclusive', signal).finally(() => clearTimeout(timer));
-    try {
-      const stored = await model.text('manifest.json');
-      const {manifest, shards} = readShards(network, `${base}manifest.json`);
-      const complete = JSON.parse(await model.text('info.json') ?? '{}').complete === true;
-      if (stored !== null && stored !== network) {
-        // Another version: what has changed goes.
-        const old = new Map(readShards(stored, base).shards.map(({name, hash}) => [name, hash]));
-        for (const [name, hash] of old) {
-          if (shards.some((shard) => shard.name === name && shard.hash === hash)) continue;
-          await model.remove(name);
-          await model.remove(`${name}.part`);
-        }
-      } else if (complete) {
-        const sizes = await model.sizes();
-        if (shards.every(({name, size}) => sizes.get(name) === size)) continue;  // another tab was quicker
-      }
-      const info = {url: base, name: manifest.modelId ?? manifest.modelType ?? base};
-      await downloadAll(model, base, {manifestText: network, manifest, shards, info}, onProgress, signal);
-    } finally {
-      release();
-    }
+    if (round === mostRounds) throw new DopplerError('file', 'the model was downloaded, but the browser does not keep it as it was written, or another tab replaces it. Close other tabs, delete the stored model, and load it again');
+    await bringUpToDate(model, base, network, {signal, onProgress});
   }
 }

@@ -148,9 +148,10 @@ export async function storedModels() {
     if (handle.kind !== 'directory') continue;
     const model = new StoredModel(handle, folder);
     const sizes = await model.sizes();
+    if (sizes.size === 0) continue;  // of a load that was refused
     let info = {};
     try {
-      info = JSON.parse(await model.text('info.json') ?? '{}');
+      info = JSON.parse(await model.text('info.json')) ?? {};
     } catch {
       // Half a file from another time: the folder can still be listed and deleted.
     }
@@ -191,7 +192,7 @@ export async function askForRoom(model, bytes) {
     throw new DopplerError('quota', `the model needs ${inUnits(bytes)} more, but the browser allows this page only ${inUnits(Math.max(0, quota - usage))}. ${advice}`);
   }
   // What a browser says of its quota may be rounded, for privacy; whether it gives a file of that size is the truth.
-  const file = await model.openPart('room');
+  const file = await model.openPart('room.json');  // no shard has such a name
   try {
     file.truncate(bytes);
   } catch (error) {
@@ -199,6 +200,6 @@ export async function askForRoom(model, bytes) {
     throw new DopplerError('quota', `the model needs ${inUnits(bytes)} more, but the browser does not give this page that much. ${advice}`);
   } finally {
     file.close();
-    await model.remove(`room${partial}`);
+    await model.remove(`room.json${partial}`);
   }
 }
