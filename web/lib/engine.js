@@ -58,14 +58,14 @@ function wasi(memory) {
 export class Engine {
   /**
    * @param {WebAssembly.Module} module
-   * @param {{gpu?: GPU}} options
+   * @param {{gpu?: GPU, text?: object}} options `text`: the limits of host_text.js
    */
-  static async create(module, {gpu} = {}) {
+  static async create(module, {gpu, text} = {}) {
     if (typeof WebAssembly.Suspending !== 'function') {
       throw new DopplerError('unsupported', 'this browser cannot suspend WebAssembly (JSPI). Use a current Chrome or Edge');
     }
     const engine = new Engine(gpu);
-    await engine.instantiate(module);
+    await engine.instantiate(module, text);
     return engine;
   }
 
@@ -86,23 +86,23 @@ export class Engine {
     this.gpu = new GpuHost(gpu, memory);
   }
 
-  async instantiate(module) {
+  async instantiate(module, text) {
     const {memory} = this;
     const string = (at, length) => new TextDecoder().decode(memory().bytes.subarray(at >>> 0, (at >>> 0) + length));
     const gpu = this.gpu.imports();
     const waiting = Object.fromEntries(
       Object.entries(gpu.waiting).map(([name, call]) => [name, new WebAssembly.Suspending(call)]));
     const host = {
-      fail: (code, text, length) => {
-        throw DopplerError.fromEngine(code, string(text, length));
+      fail: (code, at, length) => {
+        throw DopplerError.fromEngine(code, string(at, length));
       },
       file_size: (name, length) => this.files?.size(string(name, length)) ?? -1,
       file_read: (name, length, offset, out, bytes) => {
         out >>>= 0;
         this.files.read(string(name, length), offset, memory().bytes.subarray(out, out + bytes));
       },
-      piece: (text, length, index) => (this.onPiece(string(text, length), index) ? 1 : 0),
-      ...textHost(memory),
+      piece: (at, length, index) => (this.onPiece(string(at, length), index) ? 1 : 0),
+      ...textHost(memory, text),
       ...gpu.plain,
       ...waiting,
     };

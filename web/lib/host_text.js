@@ -1,4 +1,9 @@
 // Regular expressions and normal forms for the engine, with the browser's own RegExp and String.normalize.
+import {DopplerError} from './errors.js';
+
+/** What the matches of one call of the engine may take together, and what one of them may take alone. */
+export const textSeconds = 10;
+const signEvery = 1000;  // milliseconds
 
 // All that is not white space to Oniguruma, as a class within a class.
 const notSpace = '[^\\u{9}-\\u{d}\\u{85}\\p{Z}]';
@@ -120,8 +125,46 @@ class HeldText {
   }
 }
 
-/** @param {() => {bytes: Uint8Array, words: Uint32Array}} memory */
-export function textHost(memory) {
+// Patterns come with a model, RegExp has no limit of steps, and a match cannot be left before it ends. So the time of
+// all matches between two turns of the event loop is bounded here; whoever can end this thread hears watch(true) before
+// a match, at most once a second, and watch(false) when the thread turns again, and bounds a single match.
+class Patience {
+  constructor({seconds = textSeconds, watch = () => {}}) {
+    Object.assign(this, {seconds, watch, spent: 0, told: null});
+  }
+
+  match(regex, text) {
+    const begin = performance.now();
+    if (this.told === null) {
+      queueMicrotask(() => {
+        this.told = null;
+        this.watch(false);
+      });
+      this.spent = 0;
+    }
+    if (this.told === null || begin - this.told > signEvery) {
+      this.told = begin;
+      this.watch(true);
+    }
+    const gaveUp = (why) => new DopplerError('unsupported', `a regular expression of the tokenizer gave up on this text: ${why}`);
+    let match;
+    try {
+      match = regex.exec(text);
+    } catch (error) {
+      throw gaveUp(error.message);
+    }
+    this.spent += performance.now() - begin;
+    if (this.spent > 1000 * this.seconds) throw gaveUp(`it took more than ${this.seconds} s. Take a shorter text, or another model`);
+    return match;
+  }
+}
+
+/**
+ * @param {() => {bytes: Uint8Array, words: Uint32Array}} memory
+ * @param {{seconds?: number, watch?: (busy: boolean) => void}} limits
+ */
+export function textHost(memory, limits = {}) {
+  const patience = new Patience(limits);
   const expressions = new Map();
   const texts = new Map();
   let next = 0;
@@ -151,7 +194,7 @@ export function textHost(memory) {
       const held = texts.get(handle);
       const regex = expressions.get(expression);
       regex.lastIndex = held.toUnit ? held.toUnit[from] : from;
-      const match = regex.exec(held.text);
+      const match = patience.match(regex, held.text);
       if (!match) return 0;
       const begin = match.index, end = begin + match[0].length;
       const {words} = memory();

@@ -25,6 +25,8 @@ export interface LoadOptions {
   signal?: AbortSignal;
   /** Tokens to make room for; the model's own, at most 4096, if left out. */
   context?: number;
+  /** Seconds that the tokenizer's regular expressions may take over one text; 10 if left out. */
+  textSeconds?: number;
 }
 
 export interface Sampling {

@@ -1,12 +1,15 @@
 // doppler-web in a page: language models on the visitor's own GPU.
 import {DopplerError} from './errors.js';
 import {requestAdapter} from './host_gpu.js';
+import {textSeconds} from './host_text.js';
 import {Generation, Model} from './model.js';
 import {modelUrl, removeModel, storedModels} from './store.js';
 
 // Requests to the worker and their answers.
 class WorkerLink {
-  constructor() {
+  constructor(patience) {
+    this.patience = patience;  // seconds that one match of a regular expression may take
+    this.watching = null;
     this.worker = new Worker(new URL('./worker.js', import.meta.url), {type: 'module', name: 'doppler'});
     this.waiting = new Map();
     this.next = 1;
@@ -24,8 +27,9 @@ class WorkerLink {
     this.worker.addEventListener('messageerror', () => this.die(new DopplerError('internal', 'the engine\'s worker sent what cannot be read. Load the model again')));
   }
 
-  receive({id, event, result, error}) {
+  receive({id, event, result, error, busy}) {
     this.alive = true;
+    if (busy !== undefined) return this.watch(busy);
     const call = this.waiting.get(id);
     if (event?.lost) {
       const lost = DopplerError.unpack(event.lost);
@@ -40,8 +44,21 @@ class WorkerLink {
     else call.resolve(result);
   }
 
+  // A match without end can be ended with its thread only. Seconds are counted, not measured: none pass while the
+  // machine sleeps.
+  watch(busy) {
+    clearInterval(this.watching);
+    if (!busy) return;
+    let seconds = 0;
+    this.watching = setInterval(() => {
+      if (++seconds <= this.patience) return;
+      this.die(new DopplerError('unsupported', `a regular expression of the tokenizer gave up on this text: it took more than ${this.patience} s. The engine was stopped; load the model again, and take another text or another model`));
+    }, 1000);
+  }
+
   die(error) {
     this.dead = error;
+    clearInterval(this.watching);
     this.worker.terminate();
     for (const handler of this.lostHandlers.splice(0)) handler(error);
     for (const call of this.waiting.values()) {
@@ -80,12 +97,12 @@ class WorkerLink {
 
 export const Doppler = {
   /** Downloads (or finds) the model at `url`, puts it on the GPU, and answers a Model. */
-  async load(url, {onProgress, signal, context, block} = {}) {
+  async load(url, {onProgress, signal, context, block, textSeconds: seconds = textSeconds} = {}) {
     // The browser may ask the visitor, and keeps the files longer if it agrees; asking costs nothing if not.
     navigator.storage?.persist?.().catch(() => {});
-    const link = new WorkerLink();
+    const link = new WorkerLink(seconds);
     try {
-      const info = await link.request('load', {url: modelUrl(url), context, block}, {
+      const info = await link.request('load', {url: modelUrl(url), context, block, textSeconds: seconds}, {
         signal, onEvent: ({progress}) => progress && onProgress?.(progress),
       });
       return new Model(link, info);

@@ -81,7 +81,7 @@ export const Doppler = {
    * Loads the model in a folder. `dawn` are Dawn's own flags; by default they allow the features that make prefill fast
    * (openGpu), [] leaves Dawn as it comes.
    */
-  async load(folder, {onProgress, signal, context, block, dawn} = {}) {
+  async load(folder, {onProgress, signal, context, block, dawn, textSeconds} = {}) {
     const gpu = await openGpu(dawn);
     const service = new Service({
       module: async () => WebAssembly.compile(await readFile(new URL('./doppler.wasm', import.meta.url))),
@@ -89,7 +89,7 @@ export const Doppler = {
       open: openFolder,
     });
     const link = new LocalLink(service);
-    const info = await link.request('load', {url: String(folder), context, block}, {
+    const info = await link.request('load', {url: String(folder), context, block, textSeconds}, {
       signal, onEvent: ({progress}) => progress && onProgress?.(progress),
     });
     return new Model(link, info);

@@ -8,9 +8,10 @@ export class Service {
    * @param {() => Promise<WebAssembly.Module>} surroundings.module
    * @param {GPU | undefined} surroundings.gpu
    * @param {(url: string, options: object) => Promise<object>} surroundings.open the files of a model
+   * @param {((busy: boolean) => void) | undefined} surroundings.watch hears when text keeps the thread busy
    */
-  constructor({module, gpu, open}) {
-    this.surroundings = {module, gpu, open};
+  constructor({module, gpu, open, watch}) {
+    this.surroundings = {module, gpu, open, watch};
     this.engine = null;
     this.files = null;
     this.loading = null;    // the arguments of the last load, for reload
@@ -42,7 +43,7 @@ export class Service {
   async load(args, {emit, signal}) {
     this.unload();
     this.loading = args;
-    const {module, gpu, open} = this.surroundings;
+    const {module, gpu, open, watch} = this.surroundings;
     const started = performance.now();
     const compiled = module();
     compiled.catch(() => {});
@@ -50,7 +51,7 @@ export class Service {
     let told = 0;
     let total = 0;
     // A browser without WebGPU should hear so before it downloads a gigabyte.
-    const engine = await Engine.create(await compiled, {gpu});
+    const engine = await Engine.create(await compiled, {gpu, text: {seconds: args.textSeconds, watch}});
     await engine.gpu.open();
     engine.gpu.close();
     const files = await open(args.url, {

@@ -8,6 +8,7 @@ const service = new Service({
   module: compiledOnce(new URL('./doppler.wasm', import.meta.url)),
   gpu: navigator.gpu,
   open: openModel,
+  watch: (busy) => self.postMessage({busy}),
 });
 
 const running = new Map();  // abort controllers by request
