@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
+#include <span>
 #include <variant>
 
 #include "base/error.h"
@@ -134,15 +136,24 @@ void check_quantization(const Family& family, ConfigReader& reader) {
         .todo = "Convert the original, unquantised checkpoint"});
 }
 
+// Adds those that are not there yet.
+void add_new(std::span<const int32_t> ids, std::vector<int32_t>& out) {
+  std::set<int32_t> seen(out.begin(), out.end());
+  for (const int32_t id : ids) {
+    if (seen.insert(id).second) out.push_back(id);
+  }
+}
+
 void add_ids(const Json* ids, std::vector<int32_t>& out, const std::string& where) {
   if (!ids) return;
+  std::vector<int32_t> values;
   for (const Json& id : ids->is_array() ? *ids : Json::array({*ids})) {
     if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > INT32_MAX) {
       fail({.code = ErrorCode::kFormat, .what = "a token id is not a whole number", .where = where, .got = brief(id)});
     }
-    const auto value = id.get<int32_t>();
-    if (std::find(out.begin(), out.end(), value) == out.end()) out.push_back(value);
+    values.push_back(id.get<int32_t>());
   }
+  add_new(values, out);
 }
 
 std::set<std::string> common_keys() {
@@ -220,9 +231,7 @@ void add_generation_ids(const std::filesystem::path& folder, ModelConfig& config
   const Json generation = parse_json(read_text_file(path), path.string());
   std::vector<int32_t> ids;
   add_ids(find(generation, "eos_token_id"), ids, path.string() + ": eos_token_id");
-  for (const int32_t id : config.eos_ids) {
-    if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
-  }
+  add_new(config.eos_ids, ids);
   config.eos_ids = std::move(ids);
   const int64_t bos = int_or(generation, "bos_token_id", -1, path.string());
   if (config.bos_id < 0 && bos >= 0 && bos <= INT32_MAX) config.bos_id = static_cast<int32_t>(bos);

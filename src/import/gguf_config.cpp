@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/error.h"
 #include "format/decode.h"
@@ -175,8 +176,9 @@ void read_ids(const GgufFile& file, const Json& gguf, Json& config) {
     return n >= 0 && n <= 0x7fffffff ? static_cast<int64_t>(n) : -1;
   };
   Json ends = Json::array();
+  std::set<int64_t> seen;
   const auto add = [&](int64_t n) {
-    if (n >= 0 && std::find(ends.begin(), ends.end(), Json(n)) == ends.end()) ends.push_back(n);
+    if (n >= 0 && seen.insert(n).second) ends.push_back(n);
   };
   for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"})
     add(id(key));

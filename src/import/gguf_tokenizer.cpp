@@ -6,14 +6,19 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "import/gguf_config.h"
 #include "tokenizer/tokenizer_spec.h"
-#include "base/utf8.h"
 
 namespace doppler {
 namespace {
 
-constexpr size_t kLongestToken = 1024;  // bytes; every way to cut a token in two is looked at
+constexpr size_t kLongestToken = 1024;  // bytes
+
+// Every way to cut a token of n bytes in two is looked at, which reads n bytes n times; published vocabularies come to
+// some 25 MB in all. What comes of it is written down as text, whose published sizes are five times the vocabulary's.
+constexpr uint64_t kMostCutBytes = uint64_t{1} << 29;
+constexpr uint64_t kMostMergeBytes = 32;  // for each byte of the vocabulary
 
 // JSON string of valid UTF-8.
 void append_quoted(std::string& out, std::string_view text) {
@@ -104,12 +109,12 @@ class TokenizerReader {
     const double n = types_ && i < types_->count ? types_->number(i) : double{gguf_token::kNormal};
     return n >= 0 && n <= double{gguf_token::kByte} ? static_cast<int>(n) : gguf_token::kNormal;
   }
-  void check_text(std::string_view text, const char* key) const {
-    if (text.size() > 2 * kLongestToken) {
+  void check_text(std::string_view text, const char* key, size_t longest = kLongestToken) const {
+    if (text.size() > longest) {
       fail({.code = ErrorCode::kFormat,
             .what = "a token is absurdly long",
             .where = place(key),
-            .expected = fmt::format("at most {} bytes", kLongestToken),
+            .expected = fmt::format("at most {} bytes", longest),
             .got = std::to_string(text.size())});
     }
     if (find_invalid_utf8(text) == text.size()) return;
@@ -218,11 +223,32 @@ class TokenizerReader {
     append_vocabulary(json);
     json += ",\n\"merges\": [";
     bool first = true;
-    for (const Merge& merge : merges_from_scores(vocabulary, values)) {
+    for (const Merge& merge : score_merges(vocabulary, values)) {
       append_merge(json, first, vocabulary.token(merge.left), vocabulary.token(merge.right));
       first = false;
     }
     json += "]}";
+  }
+
+  std::vector<Merge> score_merges(const Vocabulary& vocabulary, const std::vector<float>& scores) const {
+    const auto check = [&](uint64_t bytes, uint64_t most) {
+      if (bytes <= most) return;
+      fail({.code = ErrorCode::kFormat,
+            .what = "the tokens can be put together from each other in absurdly many ways",
+            .where = place("tokens"),
+            .expected = fmt::format("at most {} bytes of them", most),
+            .got = std::to_string(bytes)});
+    };
+    uint64_t all = 0, cuts = 0, written = 0;
+    for (const std::string_view token : tokens_) {
+      all += token.size();
+      cuts += token.size() * token.size();
+    }
+    check(cuts, kMostCutBytes);
+    std::vector<Merge> merges = merges_from_scores(vocabulary, scores);
+    for (const Merge& merge : merges) written += vocabulary.token(merge.result).size();
+    check(written, kMostMergeBytes * all);
+    return merges;
   }
 
   int64_t unknown_id() const {
@@ -266,7 +292,7 @@ class TokenizerReader {
     json += ",\n\"merges\": [";
     bool first = true;
     for (const std::string_view merge : strings("merges").strings) {
-      check_text(merge, "merges");
+      check_text(merge, "merges", 2 * kLongestToken + 1);
       const size_t gap = merge.find(' ', 1);  // a token may begin with a space only if it is one
       if (gap == std::string_view::npos || gap + 1 >= merge.size()) {
         fail({.code = ErrorCode::kFormat,

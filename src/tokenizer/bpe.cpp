@@ -3,9 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
-#include <numeric>
+#include <random>
 #include <tuple>
 
 #include "base/error.h"
@@ -13,25 +12,13 @@
 
 namespace doppler {
 
-uint32_t Vocabulary::hash_of(std::string_view token) {
-  uint64_t h = 0x9E3779B97F4A7C15u ^ token.size();
-  const auto mix = [&](uint64_t word) {
-    h = (h ^ word) * 0xD6E8FEB86659FD93u;
-    h ^= h >> 32;
-  };
-  size_t at = 0;
-  for (; at + 8 <= token.size(); at += 8) {
-    uint64_t word = 0;
-    std::memcpy(&word, token.data() + at, 8);
-    mix(word);
-  }
-  if (at < token.size()) {
-    uint64_t word = 0;
-    std::memcpy(&word, token.data() + at, token.size() - at);
-    mix(word);
-  }
-  mix(0);
-  return static_cast<uint32_t>(h);
+const HashKey& HashKey::of_process() {
+  static const HashKey key = [] {
+    std::random_device device;
+    const auto draw = [&] { return static_cast<uint64_t>(device()) << 32 | device(); };
+    return HashKey{draw(), draw() | 1};
+  }();
+  return key;
 }
 
 Vocabulary::Added Vocabulary::add(std::string_view token, int32_t id) {
@@ -97,16 +84,14 @@ constexpr size_t kShort = 24;            // up to here looking through all ranks
 constexpr size_t kPairBits = 1u << 20;   // 128 KiB
 constexpr char32_t kTableEnd = 0x10000;  // characters below have their ids in a table
 
-uint64_t mix(uint64_t value) {
-  value *= 0xD6E8FEB86659FD93u;
-  return value ^ value >> 32;
+uint64_t pair(int32_t left, int32_t right) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
 }
 
-uint64_t hash_pair(int32_t left, int32_t right) {
-  return mix(static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right));
+size_t pair_bit(char32_t last, char32_t first) {
+  const uint64_t value = (static_cast<uint64_t>(last) << 32 | first) * 0xD6E8FEB86659FD93u;
+  return (value ^ value >> 32) % kPairBits;
 }
-
-size_t pair_bit(char32_t last, char32_t first) { return mix(static_cast<uint64_t>(last) << 32 | first) % kPairBits; }
 
 }  // namespace
 
@@ -153,7 +138,7 @@ Bpe::Bpe(Vocabulary vocabulary, const std::vector<Merge>& merges, BpeOptions opt
       }
     }
     results_[rank] = merge.result;
-    size_t slot = hash_pair(merge.left, merge.right) & (size - 1);
+    size_t slot = key_(pair(merge.left, merge.right)) & (size - 1);
     while (slots_[slot].rank != kNoRank && (slots_[slot].left != merge.left || slots_[slot].right != merge.right)) {
       slot = (slot + 1) & (size - 1);
     }
@@ -166,7 +151,7 @@ Bpe::Bpe(Vocabulary vocabulary, const std::vector<Merge>& merges, BpeOptions opt
 
 uint32_t Bpe::rank_of(int32_t left, int32_t right) const {
   const size_t mask = slots_.size() - 1;
-  for (size_t slot = hash_pair(left, right) & mask; slots_[slot].rank != kNoRank; slot = (slot + 1) & mask) {
+  for (size_t slot = key_(pair(left, right)) & mask; slots_[slot].rank != kNoRank; slot = (slot + 1) & mask) {
     if (slots_[slot].left == left && slots_[slot].right == right) return slots_[slot].rank;
   }
   return kNoRank;
@@ -323,35 +308,28 @@ void Bpe::merge_long(const int32_t* symbols, size_t count, std::vector<int32_t>&
 }
 
 std::vector<Merge> merges_from_scores(const Vocabulary& vocabulary, const std::vector<float>& scores) {
-  struct Candidate {
-    Merge merge;
-    float score;
-    uint32_t left_length, right_length;  // characters
-  };
-  std::vector<Candidate> all;
-  for (int32_t id = 0; id < vocabulary.id_end() && static_cast<size_t>(id) < scores.size(); ++id) {
+  std::vector<Merge> merges;
+  std::vector<uint32_t> characters(static_cast<size_t>(vocabulary.id_end()));  // of each token
+  for (int32_t id = 0; id < vocabulary.id_end(); ++id) {
     const std::string_view token = vocabulary.token(id);
-    const size_t begin = all.size();
-    uint32_t length = 0, characters = 0;
+    const bool scored = static_cast<size_t>(id) < scores.size();
+    uint32_t length = 0;
     for (size_t at = 0; at < token.size(); at += length) {
       read_valid_utf8(token, at, length);
-      if (at > 0) {
-        const int32_t left = vocabulary.find(token.substr(0, at)), right = vocabulary.find(token.substr(at));
-        if (left >= 0 && right >= 0) all.push_back({{left, right, id}, scores[static_cast<size_t>(id)], characters, 0});
+      if (scored && at > 0) {
+        const int32_t left = vocabulary.find(token.substr(0, at));
+        const int32_t right = left < 0 ? -1 : vocabulary.find(token.substr(at));
+        if (right >= 0) merges.push_back({left, right, id});
       }
-      ++characters;
+      ++characters[static_cast<size_t>(id)];
     }
-    for (size_t i = begin; i < all.size(); ++i) all[i].right_length = characters - all[i].left_length;
-    std::sort(all.begin() + static_cast<std::ptrdiff_t>(begin), all.end(), [](const Candidate& a, const Candidate& b) {
-      return std::tie(a.merge.left, a.merge.right) < std::tie(b.merge.left, b.merge.right);
-    });
   }
-  std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
-    return std::tie(a.score, a.left_length, a.right_length) > std::tie(b.score, b.left_length, b.right_length);
-  });
-  std::vector<Merge> merges;
-  merges.reserve(all.size());
-  for (const Candidate& candidate : all) merges.push_back(candidate.merge);
+  // The best score, then the longest left part, then the longest right part come first.
+  const auto order = [&](const Merge& m) {
+    return std::tuple(-scores[static_cast<size_t>(m.result)], -int64_t{characters[static_cast<size_t>(m.left)]},
+                      -int64_t{characters[static_cast<size_t>(m.right)]}, m.result, m.left, m.right);
+  };
+  std::sort(merges.begin(), merges.end(), [&](const Merge& a, const Merge& b) { return order(a) < order(b); });
   return merges;
 }
 

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tokenizer/hash_key.h"
+
 namespace doppler {
 
 // Tokens and their ids, both ways, in flat tables: about 50 bytes per token beside its text.
@@ -26,7 +28,7 @@ class Vocabulary {
 
   // Many look-ups in a row wait less when they are begun together: hash_of and prefetch_slot for each, then
   // prefetch_text for each, then find for each.
-  static uint32_t hash_of(std::string_view token);
+  static uint32_t hash_of(std::string_view token) { return static_cast<uint32_t>(HashKey::of_process()(token)); }
   void prefetch_slot(uint32_t hash) const;
   void prefetch_text(uint32_t hash) const;
   int32_t find(std::string_view token, uint32_t hash) const;
@@ -63,7 +65,7 @@ struct Merge {
 };
 
 // The merges of a vocabulary that has scores instead (higher is better, one for each id): every way to put a token
-// together from two others, the best token first.
+// together from two others, the best token first. Finding them reads a token's bytes as often as it has characters.
 std::vector<Merge> merges_from_scores(const Vocabulary& vocabulary, const std::vector<float>& scores);
 
 struct BpeOptions {
@@ -110,6 +112,7 @@ class Bpe {
 
   Vocabulary vocabulary_;
   BpeOptions options_;
+  HashKey key_ = HashKey::of_process();
   std::vector<Slot> slots_;          // open addressing by pair, a power of two, at most about half full
   std::vector<int32_t> results_;     // by rank
   std::vector<int32_t> characters_;  // by code point below U+10000: its token or -1

@@ -16,10 +16,10 @@
 namespace doppler {
 
 // How long a text may be at any point of its way to ids: positions in it are 32 bits wide.
-inline constexpr size_t kLongestText = size_t{1} << 30;
+inline constexpr size_t kMostEncodedBytes = size_t{1} << 30;
 
 inline void check_length(size_t bytes) {
-  if (bytes > kLongestText) {
+  if (bytes > kMostEncodedBytes) {
     fail({.code = ErrorCode::kUsage,
           .what = "this text is too long to encode at once",
           .expected = "at most 1 GiB on its way to tokens",

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <ctime>
 #include <functional>
 
 #include "base/files.h"
@@ -271,6 +272,16 @@ TEST(Families, ARopeOfAPartOfAHeadWithFactorsForEachPair) {
   EXPECT_EQ(c.ropes[0].long_factors.size(), 48u);
   EXPECT_NEAR(make_rope_table(c.ropes[0], c.head_dim).magnitude, 1.1902, 1e-4);
   EXPECT_EQ(c.layers[0].window, 0) << "a window wider than the context is none";
+}
+
+TEST(Families, TokensThatAllEndAnAnswerAreReadInOneGo) {
+  Json config = config_of("gemma3-a");
+  Json ids = Json::array();
+  for (int i = 0; i < 200'000; ++i) ids.push_back(i / 2 * 3);  // each of them twice
+  config["eos_token_id"] = std::move(ids);
+  const std::clock_t begin = std::clock();
+  EXPECT_THAT(read(config).eos_ids, SizeIs(100'000));
+  EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 1);
 }
 
 }  // namespace

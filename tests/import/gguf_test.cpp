@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <ctime>
 
 #include "convert/gguf_export.h"
 #include "import/gguf_model.h"
@@ -116,6 +117,67 @@ TEST_P(GgufTokenizer, GivesTheSameIds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GgufTokenizer, ::testing::Values("gemma2", "gemma3", "gptoss", "llama3_2", "qwen3"));
+
+// Tokens of 1 to `longest` times the same letter: every cut of every one of them is a merge.
+struct Runs {
+  Runs(const std::string& letters, size_t longest) {
+    std::vector<std::string> tokens;
+    for (const char letter : letters) {
+      for (size_t n = 1; n <= longest; ++n) tokens.emplace_back(n, letter);
+    }
+    header.put("tokenizer.ggml.model", "llama");
+    header.put("tokenizer.ggml.scores", std::vector<float>(tokens.size()));
+    header.put("tokenizer.ggml.tokens", tokens);
+    bytes = header.bytes();
+  }
+  TokenizerFiles read() {
+    std::vector<std::string> notes;
+    return tokenizer_from_gguf(GgufFile(std::as_bytes(std::span(bytes.data(), bytes.size())), "t.gguf"), notes).value();
+  }
+  GgufHeader header;
+  std::string bytes;
+};
+
+TEST(GgufTokenizer, TakesMemoryInProportionToItsVocabulary) {
+  Runs honest("ab", 32);
+  EXPECT_LT(honest.read().tokenizer_json.size(), 64 * honest.bytes.size());
+  EXPECT_THAT(sentence([] { Runs("a", 256).read(); }),
+              ::testing::AllOf(HasSubstr("absurdly many ways"), HasSubstr("at most 1052672 bytes")));
+  EXPECT_THAT(sentence([] { Runs("abcd", 1024).read(); }),
+              ::testing::AllOf(HasSubstr("absurdly many ways"), HasSubstr("at most 536870912 bytes")));
+}
+
+TEST(GgufTokenizer, TheLimitOfATokensLengthIsTheOneThatIsStated) {
+  const auto read = [](size_t length) {
+    GgufHeader header;
+    header.put("tokenizer.ggml.model", "gpt2");
+    header.put("tokenizer.ggml.tokens", std::vector<std::string>{"a", std::string(length, 'a')});
+    header.put("tokenizer.ggml.merges",
+               std::vector<std::string>{std::string(length, 'a') + " " + std::string(length, 'a')});
+    const std::string bytes = header.bytes();
+    std::vector<std::string> notes;
+    tokenizer_from_gguf(GgufFile(std::as_bytes(std::span(bytes.data(), bytes.size())), "t.gguf"), notes);
+  };
+  EXPECT_NO_THROW(read(1024));
+  EXPECT_THAT(sentence([&] { read(1025); }), HasSubstr("at most 1024 bytes, got 1025"));
+}
+
+TEST(GgufImport, TokensThatAllEndAnAnswerAreReadInOneGo) {
+  GgufHeader header;
+  std::vector<std::string> tokens(60'000, "<|im_end|>");
+  header.put("general.architecture", "qwen2");
+  for (const char* key : {"block_count", "attention.head_count"}) header.put(std::string("qwen2.") + key, uint32_t{2});
+  for (const char* key : {"embedding_length", "feed_forward_length", "context_length", "vocab_size"}) {
+    header.put(std::string("qwen2.") + key, uint32_t{60'000});
+  }
+  header.put("qwen2.attention.layer_norm_rms_epsilon", 1e-6f);
+  header.put("tokenizer.ggml.tokens", tokens);
+  const std::string bytes = header.bytes();
+  const GgufFile gguf(std::as_bytes(std::span(bytes.data(), bytes.size())), "t.gguf");
+  const std::clock_t begin = std::clock();
+  EXPECT_THAT(config_from_gguf(gguf, family_for_gguf(gguf)).eos_ids, ::testing::SizeIs(60'000));
+  EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 3);  // looking through them all each time: 9
+}
 
 TEST(GgufTokenizer, FaultsAreNamed) {
   const auto refusal = [](const std::function<void(GgufHeader&)>& fill) {

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <map>
 #include <random>
+#include <set>
 
 #include "base/error.h"
 #include "base/utf8.h"
@@ -150,6 +152,58 @@ TEST(Vocabulary, KeepsTokensAndIdsApart) {
     ASSERT_EQ(tokens.find("token " + std::to_string(i)), i);
     ASSERT_EQ(tokens.token(i), "token " + std::to_string(i));
   }
+}
+
+// Two words of 64 bits whose highest bits are flipped, the second's as the first one's flip comes out of a product's
+// lower half: under such a hash 2^n texts of n pairs are all the same, whatever it starts with.
+TEST(HashKey, KeepsApartTextsThatWereMadeToMeet) {
+  std::set<uint32_t> hashes;
+  for (uint32_t flips = 0; flips < 4096; ++flips) {
+    std::string text(12 * 16, 'a');
+    for (size_t pair = 0; pair < 12; ++pair) {
+      if (!(flips >> pair & 1)) continue;
+      for (const size_t byte : {7u, 11u, 15u}) text[16 * pair + byte] ^= static_cast<char>(0x80);
+    }
+    hashes.insert(Vocabulary::hash_of(text));
+  }
+  EXPECT_GT(hashes.size(), 4000u);  // of 2^32 places, chance alone makes two meet once in 500 times
+}
+
+// Pairs of ids that meet in one place of a table of 2^14 under a product with a known factor.
+TEST(HashKey, KeepsApartPairsThatWereMadeToMeet) {
+  std::set<uint64_t> places;
+  size_t pairs = 0;
+  for (uint64_t left = 0; left < 4096 && pairs < 500; ++left) {
+    for (uint64_t right = 0; right < 4096; ++right) {
+      const uint64_t product = (left << 32 | right) * 0xD6E8FEB86659FD93u;
+      if ((product ^ product >> 32) % (1 << 14) != 0) continue;
+      places.insert(HashKey::of_process()(left << 32 | right) % (1 << 14));
+      ++pairs;
+    }
+  }
+  ASSERT_GE(pairs, 500u);
+  EXPECT_GT(places.size(), 400u);
+}
+
+TEST(HashKeyDeathTest, IsAnotherInEveryProcess) {
+  // The child is this program started anew, with the parent's environment.
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const std::string hash = std::to_string(HashKey::of_process()("text"));
+  setenv("DOPPLER_TEST_HASH", hash.c_str(), 0);
+  EXPECT_EXIT(std::_Exit(std::getenv("DOPPLER_TEST_HASH") == hash ? 1 : 0), ::testing::ExitedWithCode(0), "");
+  unsetenv("DOPPLER_TEST_HASH");
+}
+
+TEST(MergesFromScores, TheBestTokenAndThenTheLongestPartsComeFirst) {
+  const Vocabulary tokens = vocabulary({"a", "aa", "aaa", "aaaa", "b", "ab"});
+  const std::vector<Merge> merges = merges_from_scores(tokens, {0, -2, -1, -1, 0, -3});
+  std::vector<std::string> made;
+  for (const Merge& merge : merges) {
+    EXPECT_EQ(std::string(tokens.token(merge.left)) + std::string(tokens.token(merge.right)),
+              tokens.token(merge.result));
+    made.push_back(std::string(tokens.token(merge.left)) + "+" + std::string(tokens.token(merge.right)));
+  }
+  EXPECT_EQ(made, (std::vector<std::string>{"aaa+a", "aa+aa", "aa+a", "a+aaa", "a+aa", "a+a", "a+b"}));
 }
 
 }  // namespace
