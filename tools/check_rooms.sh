@@ -49,7 +49,7 @@ budget() {
     status=1
   fi
 }
-budget base 2050
+budget base 2280
 budget format 2950
 budget tokenizer 3550
 budget jinja 6900

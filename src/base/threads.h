@@ -8,13 +8,14 @@
 
 namespace doppler {
 
-// Cores this process may run on.
+// Threads that can run at once: the cores of this process's affinity, or fewer where its control groups have a quota of
+// CPU time (1.5 cores keep two threads busy).
 int available_cores();
 
 class ThreadPool {
  public:
-  // `threads` counts the caller, which works too; 1 starts none. 0 means available_cores(). Each worker is pinned to
-  // a core of its own when there are enough.
+  // `threads` counts the caller, which works too; 1 starts none. 0 means available_cores(). Where the system refuses to
+  // start so many there are fewer, which is said. None is pinned: another pool or process may be at the same core.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -23,6 +24,7 @@ class ThreadPool {
   int size() const;
 
   // Calls job(index, size()) once on every thread of the pool and returns when all are done. Not reentrant.
+  // If one throws, the others end at their next barrier, and the first exception goes on from here.
   void run(const std::function<void(int index, int count)>& job);
 
   // Waits, inside a job, until every thread of the pool is here.
