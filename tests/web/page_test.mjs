@@ -22,10 +22,22 @@ const focused = () => page.evaluate(() => document.activeElement.textContent.tri
 test('nothing is wider than a phone', async () => {
   await page.setViewportSize({width: 360, height: 640});
   const wide = () => page.evaluate(() => [...document.querySelectorAll('body *')]
-    .filter((element) => element.getClientRects().length > 0 && !element.closest('svg'))
+    .filter((element) => element.getClientRects().length > 0 && !element.closest('svg') && !element.parentElement.closest('.chip'))
     .filter((element) => element.getBoundingClientRect().right > innerWidth + 0.5 || element.getBoundingClientRect().left < -0.5)
     .map((element) => element.id || element.className || element.tagName));
   assert.deepEqual(await wide(), []);
+  const {bottom} = await page.evaluate(() => {
+    document.getElementById('model-name').textContent = 'a-model-with-a-name-that-goes-on-and-on-q4_k_m';
+    document.getElementById('problem-text').textContent = 'A sentence of some length that says what has happened, and what to do.';
+    for (const part of ['problem', 'problem-action']) document.getElementById(part).hidden = false;
+    return document.querySelector('header').getBoundingClientRect();
+  });
+  assert.deepEqual(await wide(), []);
+  assert.ok(bottom < 64, `the header is ${bottom} pixels high`);
+  await page.evaluate(() => {
+    document.getElementById('model-name').textContent = 'No model';
+    for (const part of ['problem', 'problem-action']) document.getElementById(part).hidden = true;
+  });
   for (const [name, keys] of Object.entries(dialogs)) {
     await page.keyboard.press(keys);
     await page.waitForSelector(`#${name}[open]`);

@@ -45,7 +45,7 @@ var<workgroup> tile: array<vec4<u32>, 64>;
 const stagingBytes = 1 << 20;
 const commandWords = 6;
 
-const deviceLost = (why) => new DopplerError('device', `the GPU was lost (${why || 'no reason given'}). Load the model again`);
+const deviceLost = (why = '') => new DopplerError('device', `the GPU was lost (${why.replace(/\.$/, '') || 'no reason given'}). Load the model again`);
 
 /** Finds an adapter, or fails with a sentence that says what to do. */
 export async function requestAdapter(gpu) {
