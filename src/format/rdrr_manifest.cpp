@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "format/rdrr.h"
@@ -29,8 +30,31 @@ uint64_t require_size(const Json& object, std::string_view key, const std::strin
   return static_cast<uint64_t>(value);
 }
 
+// A shard's name becomes a path here and in a page's storage, beside the manifest, the tokenizer's files and the page's
+// own NAME.part and info.json.
+void check_shard_name(const std::string& name, const Json& manifest, const std::string& where) {
+  const bool plain = !name.empty() && name != "." && name != ".." && name.find_first_of("/\\") == std::string::npos &&
+                     std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; });
+  if (!plain) {
+    fail({.code = ErrorCode::kFormat,
+          .what = "a shard's name is not a plain file name",
+          .where = where,
+          .got = brief(Json(name))});
+  }
+  const bool reserved = name.ends_with(".json") || name.ends_with(".jinja") || name.ends_with(".part") ||
+                        name == string_or(manifest, "tensorsFile", "", where);
+  if (reserved) {
+    fail({.code = ErrorCode::kFormat,
+          .what = "a shard has a name that belongs to another file of the artefact",
+          .where = where,
+          .expected = "a name such as shard_00000.bin",
+          .got = name});
+  }
+}
+
 std::vector<RdrrShard> read_shards(const Json& manifest, const std::string& where, std::vector<std::string>& faults) {
   std::vector<RdrrShard> shards;
+  std::unordered_set<std::string> names;
   uint64_t total = 0;
   const Json& list = require_array(manifest, "shards", where);
   if (list.empty() || list.size() > kMaxShards) {
@@ -48,11 +72,12 @@ std::vector<RdrrShard> read_shards(const Json& manifest, const std::string& wher
         find(item, "fileName") ? require_string(item, "fileName", at) : require_string(item, "filename", at);
     shard.size = require_size(item, "size", at);
     shard.hash = find(item, "hash") ? require_string(item, "hash", at) : string_or(item, "blake3", "", at);
-    if (shard.filename.empty() || shard.filename == "." || shard.filename == ".." ||
-        shard.filename.find_first_of("/\\") != std::string::npos) {
+    check_shard_name(shard.filename, manifest, at);
+    if (!names.insert(shard.filename).second) {
       fail({.code = ErrorCode::kFormat,
-            .what = "a shard's name is not a plain file name",
+            .what = "two shards have the same name",
             .where = at,
+            .expected = "every shard once",
             .got = shard.filename});
     }
     if (shard.size == 0) faults.push_back(fmt::format("{} is empty", shard.filename));

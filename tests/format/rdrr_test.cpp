@@ -12,6 +12,7 @@ namespace doppler {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -249,6 +250,32 @@ TEST(Rdrr, PlacesThatCannotBeAreRefused) {
   EXPECT_THAT(broken([](Artefact& a) { a.manifest["shards"][3]["index"] = 4; }), HasSubstr("place 3"));
   EXPECT_THAT(broken([](Artefact& a) { a.manifest["shards"][3]["offset"] = 4; }), HasSubstr("begins at byte"));
   EXPECT_THAT(broken([](Artefact& a) { a.manifest["shards"][3]["filename"] = "../x"; }), HasSubstr("plain file name"));
+}
+
+TEST(Rdrr, AShardMayNotTakeTheNameOfAnotherFile) {
+  for (const char* name : {"info.json", "manifest.json", "tensors.json", "tokenizer.json", "tokenizer_config.json",
+                           "generation_config.json", "chat_template.jinja", "shard_00000.bin.part"}) {
+    Artefact artefact;
+    artefact.manifest["shards"][3]["filename"] = name;
+    EXPECT_THAT(artefact.open_fails(),
+                AllOf(HasSubstr("belongs to another file"), HasSubstr("shards[3]"), HasSubstr(name)));
+  }
+  for (const char* name : {"", ".", "..", "a/b", "a\\b", "a\nb", "\x1b[31m"}) {
+    Artefact artefact;
+    artefact.manifest["shards"][3]["filename"] = name;
+    EXPECT_THAT(artefact.open_fails(), HasSubstr("not a plain file name"));
+  }
+  Artefact artefact;
+  artefact.manifest["tensorsFile"] = "shard_00003.bin";
+  EXPECT_THAT(artefact.open_fails(), HasSubstr("belongs to another file"));
+}
+
+TEST(Rdrr, AShardListedTwiceIsRefused) {
+  Artefact artefact;
+  artefact.manifest["shards"][3]["filename"] = "shard_00001.bin";
+  EXPECT_THAT(artefact.open_fails(),
+              AllOf(HasSubstr("same name"), HasSubstr("shards[3]"), HasSubstr("shard_00001.bin")));
+  EXPECT_THAT(sentence([&] { RdrrReader::verify(artefact.folder()); }), HasSubstr("same name"));
 }
 
 TEST(Rdrr, NoChangeOfTheManifestCrashesTheReader) {
