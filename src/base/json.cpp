@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/error.h"
 
@@ -64,9 +65,10 @@ class JsonBuilder {
 
   // Of a key that is there several times, the first place and the last value are kept.
   static void keep_last(Json::Elements& object) {
-    std::vector<size_t> order(object.keys.size());
-    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return object.keys[a] < object.keys[b]; });
+    std::vector<uint32_t> order(object.keys.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](uint32_t a, uint32_t b) { return object.keys[a] < object.keys[b]; });
     std::vector<bool> dropped(order.size());
     bool any = false;
     for (size_t i = 0, first = 0; i + 1 < order.size(); ++i) {
@@ -77,13 +79,17 @@ class JsonBuilder {
       object.values[order[first]] = std::move(object.values[order[i + 1]]);
       dropped[order[i + 1]] = any = true;
     }
-    if (!any) return;
+    if (!any) {
+      if (order.size() > Json::Elements::kFew) object.sorted = std::move(order);
+      return;
+    }
     Json::Elements kept;
     for (size_t i = 0; i < dropped.size(); ++i) {
       if (dropped[i]) continue;
       kept.keys.push_back(std::move(object.keys[i]));
       kept.values.push_back(std::move(object.values[i]));
     }
+    kept.sort_keys();
     object = std::move(kept);
   }
 
@@ -160,6 +166,12 @@ Json parse_json(std::string_view text, const std::string& where) {
                  (builder.last_token.empty() ? "" : ", near '" + builder.last_token.substr(0, 40) + "'"),
           .todo = "The file may be truncated or damaged; fetch or write it again"});
   }
+  return std::move(builder.root);
+}
+
+std::optional<Json> try_parse_json(std::string_view text) {
+  JsonBuilder builder;
+  if (!nlohmann::json::sax_parse(text.begin(), text.end(), &builder)) return std::nullopt;
   return std::move(builder.root);
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -135,8 +136,14 @@ class Json {
 };
 
 struct Json::Elements {
+  static constexpr size_t kFew = 16;  // keys that are searched one by one
+
   std::vector<std::string> keys;  // of an object, one for each value
   std::vector<Json> values;
+  std::vector<uint32_t> sorted;  // the places of the first keys, by key; the few after them are not yet in it
+
+  size_t place(std::string_view key) const;  // keys.size() if it is absent
+  void sort_keys();                          // after keys came to the end
 };
 
 class Json::Items {
@@ -164,6 +171,8 @@ class Json::Items {
 // Parses or fails with the byte, line and column of the first fault. `where` names the source (a path).
 // Nesting deeper than 256 is refused: a small file must not be able to exhaust the stack.
 Json parse_json(std::string_view text, const std::string& where);
+// The same for what another program says while we listen: nothing where it is no JSON.
+std::optional<Json> try_parse_json(std::string_view text);
 
 // `where` is the path to `object` so far ("manifest.json: architecture"); messages append the key.
 const Json& require(const Json& object, std::string_view key, const std::string& where);

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <numeric>
 #include <ostream>
 
 #include "base/error.h"
@@ -32,7 +34,7 @@ Json::Json(std::string text) : kind_(Kind::kString), text_(new std::string(std::
 Json Json::array(std::initializer_list<Json> list) {
   Json out;
   out.kind_ = Kind::kArray;
-  out.elements_ = new Elements{{}, list};
+  out.elements_ = new Elements{{}, list, {}};
   return out;
 }
 
@@ -117,12 +119,31 @@ void Json::push_back(Json element) {
   elements_->values.push_back(std::move(element));
 }
 
+size_t Json::Elements::place(std::string_view key) const {
+  const auto at = std::lower_bound(sorted.begin(), sorted.end(), key,
+                                   [&](uint32_t place, std::string_view sought) { return keys[place] < sought; });
+  if (at != sorted.end() && keys[*at] == key) return *at;
+  size_t i = sorted.size();
+  while (i < keys.size() && keys[i] != key) ++i;
+  return i;
+}
+
+// Keys that come one by one are sorted when they are the square root of all: n of them cost n^1.5 steps.
+void Json::Elements::sort_keys() {
+  const size_t known = sorted.size(), fresh = keys.size() - known;
+  if (fresh <= kFew || fresh * fresh < keys.size()) return;
+  sorted.resize(keys.size());
+  const auto middle = sorted.begin() + static_cast<ptrdiff_t>(known);
+  std::iota(middle, sorted.end(), static_cast<uint32_t>(known));
+  const auto by_key = [&](uint32_t a, uint32_t b) { return keys[a] < keys[b]; };
+  std::sort(middle, sorted.end(), by_key);
+  std::inplace_merge(sorted.begin(), middle, sorted.end(), by_key);
+}
+
 const Json* Json::find(std::string_view key) const {
   if (kind_ != Kind::kObject) return nullptr;
-  for (size_t i = 0; i < elements_->keys.size(); ++i) {
-    if (elements_->keys[i] == key) return &elements_->values[i];
-  }
-  return nullptr;
+  const size_t place = elements_->place(key);
+  return place < elements_->keys.size() ? &elements_->values[place] : nullptr;
 }
 
 Json Json::value(std::string_view key, Json otherwise) const {
@@ -137,6 +158,7 @@ Json& Json::operator[](std::string_view key) {
   need(Kind::kObject);
   if (const Json* found = find(key)) return const_cast<Json&>(*found);
   elements_->keys.emplace_back(key);
+  elements_->sort_keys();
   return elements_->values.emplace_back();
 }
 
@@ -146,6 +168,8 @@ void Json::erase(std::string_view key) {
   const auto index = found - elements_->values.data();
   elements_->keys.erase(elements_->keys.begin() + index);
   elements_->values.erase(elements_->values.begin() + index);
+  elements_->sorted.clear();
+  elements_->sort_keys();
 }
 
 void Json::update(const Json& other) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <functional>
 #include <limits>
 
@@ -113,6 +114,44 @@ TEST(Json, DeepNestingIsRefusedNotFollowed) {
   EXPECT_NE(message_of([&] { parse_json(deep, "m"); }).find("nested"), std::string::npos);
   const std::string fine = std::string(200, '[') + std::string(200, ']');
   EXPECT_EQ(message_of([&] { parse_json(fine, "m"); }), "");
+}
+
+// Searched one by one, these keys take some 15 billion comparisons: more than ten seconds.
+TEST(Json, AHundredThousandKeysAreParsedFoundAndAddedInLittleTime) {
+  constexpr int kKeys = 100'000;
+  const auto name = [](int i) { return "model.layers." + std::to_string(i * 7919 % kKeys) + ".weight"; };
+  std::string text = "{";
+  for (int i = 0; i < kKeys; ++i) text += (i > 0 ? ",\"" : "\"") + name(i) + "\":" + std::to_string(i);
+  const std::clock_t begin = std::clock();
+  const Json parsed = parse_json(text + "}", "m");
+  Json added = Json::object();
+  for (int i = 0; i < kKeys; ++i) added[name(i)] = i;
+  EXPECT_EQ(parsed, added);
+  for (int i = 0; i < kKeys; ++i) {
+    ASSERT_EQ(require_int(parsed, name(i), "m"), i);
+    ASSERT_EQ(require_int(added, name(i), "m"), i);
+  }
+  EXPECT_FALSE(parsed.contains("model"));
+  EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 5.0) << "seconds of this process";
+}
+
+TEST(Json, ManyKeysAreFoundAfterAnyChange) {
+  Json json = Json::object();
+  for (int i = 0; i < 300; ++i) {
+    json[std::to_string(i * 37 % 300)] = i;
+    for (int j = 0; j < 300; j += 7) EXPECT_EQ(json.contains(std::to_string(j * 37 % 300)), j <= i) << i << " " << j;
+  }
+  for (int i = 0; i < 300; i += 3) json.erase(std::to_string(i));
+  for (int i = 0; i < 300; ++i) EXPECT_EQ(json.contains(std::to_string(i)), i % 3 != 0) << i;
+  const Json copy = json;
+  json["1"] = "new";
+  EXPECT_EQ(json["1"], "new");
+  EXPECT_EQ(json.size(), copy.size());
+  std::string twice = json.dump();
+  twice.back() = ',';
+  const Json last = parse_json(twice + copy.dump().substr(1), "m");
+  EXPECT_EQ(last, copy) << "of keys given twice, the last values";
+  for (const auto& item : copy.items()) EXPECT_EQ(last[item.key], item.value);
 }
 
 TEST(Json, GettersNamePlaceAndType) {
