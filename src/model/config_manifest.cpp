@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "model/manifest_keys.h"
 #include "model/model_config.h"
 
 namespace doppler {
@@ -38,27 +39,20 @@ RopeScaling scaling_from_name(const std::string& name, const std::string& where)
         .got = name});
 }
 
-// The public format has room for two rotary embeddings, told apart by the prefix of their keys.
-std::string key(bool local, const char* global_name) {
-  if (!local) return global_name;
-  std::string name(global_name);
-  if (name.rfind("rope", 0) == 0) return "ropeLocal" + name.substr(4);
-  name[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(name[0])));
-  return "ropeLocal" + name;
-}
+std::string key(bool local, const char* name) { return local ? local_rope_key(name) : name; }
 
 void write_rope(const RopeConfig& rope, bool local, Json& out) {
   out[key(local, "ropeTheta")] = rope.theta;
   const char* scaling = scaling_name(rope.scaling);
   out[key(local, "ropeScalingType")] = scaling ? Json(scaling) : Json();
-  out[key(local, "ropeScalingFactor")] = scaling ? Json(rope.factor) : Json();
-  if (rope.rotated != 1) out[key(local, "ropePartialFactor")] = rope.rotated;         // ours
+  out[key(local, "ropeScalingFactor")] = scaling ? rope.factor : 1;
+  out[key(local, "partialRotaryFactor")] = rope.rotated != 1 ? Json(rope.rotated) : Json();
   if (rope.query_beta != 0) out[key(local, "ropeQueryScaleBeta")] = rope.query_beta;  // ours
-  if (rope.scaling == RopeScaling::kLongRope) {                                       // ours
-    out[key(local, "longropeShortFactors")] = rope.short_factors;
-    out[key(local, "longropeLongFactors")] = rope.long_factors;
+  if (rope.scaling == RopeScaling::kLongRope) {
+    out[key(local, "longropeShortFactor")] = rope.short_factors;
+    out[key(local, "longropeLongFactor")] = rope.long_factors;
     out[key(local, "longropeOriginalMaxPos")] = rope.original_context;
-    out[key(local, "longropeAttentionFactor")] = rope.attention_factor;
+    out[key(local, "longropeAttentionFactor")] = rope.attention_factor;  // ours; 0: from the factor
   }
   if (rope.scaling == RopeScaling::kYarn) {
     out[key(local, "yarnBetaFast")] = rope.beta_fast;
@@ -88,43 +82,57 @@ std::vector<double> numbers_in(const Json& in, const std::string& name, const st
   return out;
 }
 
-RopeConfig read_rope(const Json& in, bool local, double theta, const std::string& where) {
+RopeConfig read_rope(const Json& in, bool local, double theta, int max_context, const std::string& where) {
   RopeConfig rope;
   rope.theta = number_or(in, key(local, "ropeTheta"), theta, where);
   rope.scaling = scaling_from_name(string_or(in, key(local, "ropeScalingType"), "", where), where);
-  rope.rotated = number_or(in, key(local, "ropePartialFactor"), 1, where);
+  rope.rotated = number_or(in, key(local, "partialRotaryFactor"), 1, where);
   rope.query_beta = number_or(in, key(local, "ropeQueryScaleBeta"), 0, where);
-  if (rope.scaling == RopeScaling::kNone) return rope;
   rope.factor = number_or(in, key(local, "ropeScalingFactor"), 1, where);
+  if (rope.scaling == RopeScaling::kNone && rope.factor != 1) {
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "a rotary embedding has a factor, but no scaling that would use it",
+          .where = where + "." + key(local, "ropeScalingFactor"),
+          .expected = "1",
+          .got = fmt::format("{}", rope.factor)});
+  }
+  // What a kind of scaling needs, a local rope takes from the global one where it has none of its own.
+  const auto named = [&](const char* name) { return find(in, key(local, name)) ? key(local, name) : name; };
+  const auto parameter = [&](const char* name, double otherwise) {
+    return number_or(in, named(name), otherwise, where);
+  };
   if (rope.scaling == RopeScaling::kYarn) {
-    rope.beta_fast = number_or(in, key(local, "yarnBetaFast"), rope.beta_fast, where);
-    rope.beta_slow = number_or(in, key(local, "yarnBetaSlow"), rope.beta_slow, where);
-    rope.original_context = require_number(in, key(local, "yarnOriginalMaxPos"), where);
-    rope.truncate = bool_or(in, key(local, "yarnTruncate"), true, where);
-    rope.attention_factor = number_or(in, key(local, "yarnAttentionFactor"), 0, where);
+    rope.beta_fast = parameter("yarnBetaFast", rope.beta_fast);
+    rope.beta_slow = parameter("yarnBetaSlow", rope.beta_slow);
+    rope.original_context = parameter("yarnOriginalMaxPos", 0);
+    rope.truncate = bool_or(in, named("yarnTruncate"), true, where);
+    rope.attention_factor = parameter("yarnAttentionFactor", 0);
   }
   if (rope.scaling == RopeScaling::kLlama3) {
-    rope.low_freq_factor = require_number(in, key(local, "llama3LowFreqFactor"), where);
-    rope.high_freq_factor = require_number(in, key(local, "llama3HighFreqFactor"), where);
-    rope.original_context = require_number(in, key(local, "llama3OriginalMaxPos"), where);
+    rope.low_freq_factor = require_number(in, named("llama3LowFreqFactor"), where);
+    rope.high_freq_factor = require_number(in, named("llama3HighFreqFactor"), where);
+    rope.original_context = parameter("llama3OriginalMaxPos", 0);
   }
   if (rope.scaling == RopeScaling::kLongRope) {
-    rope.short_factors = numbers_in(in, key(local, "longropeShortFactors"), where);
-    rope.long_factors = numbers_in(in, key(local, "longropeLongFactors"), where);
-    rope.original_context = require_number(in, key(local, "longropeOriginalMaxPos"), where);
-    rope.attention_factor = number_or(in, key(local, "longropeAttentionFactor"), 0, where);
+    rope.short_factors = numbers_in(in, named("longropeShortFactor"), where);
+    rope.long_factors = numbers_in(in, named("longropeLongFactor"), where);
+    rope.original_context = parameter("longropeOriginalMaxPos", 0);
+    rope.attention_factor = parameter("longropeAttentionFactor", 0);
+    // In the public form the factor is how much longer the context became.
+    const bool is_public = !find(in, named("longropeAttentionFactor"));
+    if (is_public && rope.original_context > 0) rope.factor = std::max(1.0, max_context / rope.original_context);
   }
   return rope;
 }
 
-// Which layers are global, in the public form: every_n (layer i is global ⇔ (i − offset) mod period == 0) where it
-// fits, else a list.
+// Which layers are global, in the public form: all or none (uniform), every_n (layer i is global ⇔ (i − offset) mod
+// period == 0) where it fits, else a list.
 Json write_pattern(const ModelConfig& c) {
   const int n = c.layer_count();
   const auto global = [&](int i) { return c.layers[static_cast<size_t>(i)].window == 0; };
-  bool all_global = true;
-  for (int i = 0; i < n; ++i) all_global = all_global && global(i);
-  if (all_global) return {{"type", "all_attention"}};
+  int globals = 0;
+  for (int i = 0; i < n; ++i) globals += global(i);
+  if (globals == n || (globals == 0 && c.ropes.size() == 1)) return {{"type", "uniform"}};
   for (int period = 1; period <= n; ++period) {
     for (int offset = 0; offset < period; ++offset) {
       bool fits = true;
@@ -133,28 +141,43 @@ Json write_pattern(const ModelConfig& c) {
     }
   }
   Json kinds = Json::array();
-  for (int i = 0; i < n; ++i) kinds.push_back(global(i) ? "global" : "local");
-  return {{"type", "custom"}, {"layers", kinds}};
+  for (int i = 0; i < n; ++i) kinds.push_back(global(i) ? "full_attention" : "sliding_attention");
+  return {{"type", "custom"}, {"layerTypes", kinds}};
 }
 
-std::vector<bool> read_pattern(const Json* pattern, int layers, bool windowed, const std::string& where) {
+bool is_one_of(const Json& word, std::initializer_list<const char*> words) {
+  return std::any_of(words.begin(), words.end(), [&](const char* w) { return word == w; });
+}
+
+// A layer that is not global sees as far as the window and has the local rope; `uniform` ones have the global rope.
+std::vector<bool> read_pattern(const Json& pattern, int layers, bool windowed, const std::string& where) {
   std::vector<bool> global(static_cast<size_t>(layers), !windowed);
-  if (!pattern) return global;
-  const std::string type = require_string(*pattern, "type", where);
+  const std::string type = string_or(pattern, "type", "uniform", where);
   if (type == "all_attention") {
     global.assign(global.size(), true);
   } else if (type == "every_n") {
-    const int64_t period = require_int(*pattern, "period", where), offset = int_or(*pattern, "offset", 0, where);
+    const int64_t period = require_int(pattern, "period", where), offset = int_or(pattern, "offset", 0, where);
     if (period < 1 || period > 4096 || offset < -4096 || offset > 4096) {
       fail({.code = ErrorCode::kFormat,
             .what = "the layer pattern is out of range",
             .where = where,
             .expected = "period 1 to 4096",
-            .got = brief(*pattern)});
+            .got = brief(pattern)});
     }
     for (int i = 0; i < layers; ++i) global[static_cast<size_t>(i)] = (i - offset) % period == 0;
+  } else if (type == "alternating") {
+    const Json& which = require(pattern, "globalPattern", where);
+    if (!is_one_of(which, {"even", "odd"})) {
+      fail({.code = ErrorCode::kFormat,
+            .what = "the layer pattern names no layers",
+            .where = where + ".globalPattern",
+            .expected = "even or odd",
+            .got = brief(which)});
+    }
+    for (size_t i = 0; i < global.size(); ++i) global[i] = (i % 2 == 0) == (which == "even");
   } else if (type == "custom") {
-    const Json& kinds = require_array(*pattern, "layers", where);
+    const char* list = find(pattern, "layerTypes") ? "layerTypes" : "layers";
+    const Json& kinds = require_array(pattern, list, where);
     if (kinds.size() != global.size()) {
       fail({.code = ErrorCode::kFormat,
             .what = "the layer pattern does not cover every layer",
@@ -162,12 +185,20 @@ std::vector<bool> read_pattern(const Json* pattern, int layers, bool windowed, c
             .expected = std::to_string(layers),
             .got = std::to_string(kinds.size())});
     }
-    for (size_t i = 0; i < global.size(); ++i) global[i] = kinds[i] == "global";
-  } else {
+    for (size_t i = 0; i < global.size(); ++i) {
+      global[i] = is_one_of(kinds[i], {"full_attention", "global_attention", "full", "global", "attention"});
+      if (global[i] || is_one_of(kinds[i], {"sliding_attention", "local_attention", "sliding", "local"})) continue;
+      fail({.code = ErrorCode::kUnsupported,
+            .what = "an unknown kind of layer",
+            .where = fmt::format("{}.{}[{}]", where, list, i),
+            .expected = "full_attention or sliding_attention",
+            .got = brief(kinds[i])});
+    }
+  } else if (type != "uniform") {
     fail({.code = ErrorCode::kUnsupported,
           .what = "an unknown layer pattern",
           .where = where,
-          .expected = "every_n, all_attention or custom",
+          .expected = "uniform, alternating, every_n or custom",
           .got = type});
   }
   return global;
@@ -240,14 +271,14 @@ void write_model_config(const ModelConfig& c, Json& manifest) {
                               {"ropeTheta", c.ropes.front().theta},
                               {"rmsNormEps", number(c.norm_eps)}};
   manifest["moeConfig"] =
-      c.experts == 0
-          ? Json()
-          : Json{{"numExperts", c.experts},
-                 {"numExpertsPerToken", c.experts_per_token},
-                 {"expertIntermediateSize", c.expert_ffn > 0 ? c.expert_ffn : c.ffn},  // ours, as are all from here on
-                 {"expertBias", c.expert_bias},
-                 {"normalizedWeights", c.route_normalized},
-                 {"denseLayers", dense}};
+      c.experts == 0 ? Json()
+                     : Json{{"numExperts", c.experts},
+                            {"numExpertsPerToken", c.experts_per_token},
+                            {"expertFormat", c.expert_bias ? "gpt-oss" : "mixtral"},  // expertFormat's own words
+                            {"expertIntermediateSize", c.expert_ffn > 0 ? c.expert_ffn : c.ffn},
+                            {"expertBias", c.expert_bias},  // ours, as are all from here on
+                            {"normalizedWeights", c.route_normalized},
+                            {"denseLayers", dense}};
   Json rope;
   write_rope(c.ropes.front(), false, rope);
   if (c.ropes.size() > 1) write_rope(c.ropes[1], true, rope);
@@ -258,7 +289,7 @@ void write_model_config(const ModelConfig& c, Json& manifest) {
                             {"attnLogitSoftcapping", optional(c.attn_softcap)},
                             {"slidingWindow", window > 0 ? Json(window) : Json()},
                             {"queryKeyNorm", c.qk_norm},
-                            {"queryKeyNormWhole", c.qk_norm_whole},  // ours
+                            {"queryKeyNormAxis", c.qk_norm_whole ? "projection" : "head"},
                             {"attentionBias", c.qkv_bias},
                             {"outputBias", c.o_bias},          // ours
                             {"attentionSinks", c.attn_sinks},  // ours
@@ -269,8 +300,7 @@ void write_model_config(const ModelConfig& c, Json& manifest) {
                                                                              : number(c.norm_offset)},
                                 {"postAttentionNorm", c.post_attn_norm},
                                 {"preFeedforwardNorm", c.pre_norms},
-                                {"preAttentionNorm", c.pre_norms},            // ours
-                                {"residualScale", number(c.residual_scale)},  // ours
+                                {"preAttentionNorm", c.pre_norms},  // ours
                                 {"postFeedforwardNorm", c.post_ffn_norm}};
   inference["ffn"] = {{"activation", c.activation == Activation::kGeluTanh ? "gelu"
                                      : clamped                             ? "swiglu"
@@ -281,10 +311,11 @@ void write_model_config(const ModelConfig& c, Json& manifest) {
   inference["rope"] = std::move(rope);
   inference["output"] = {{"tieWordEmbeddings", c.tied_output},
                          {"scaleEmbeddings", c.embed_scale == root},
-                         {"embeddingScale", number(c.embed_scale)},  // ours
-                         {"logitScale", number(c.logit_scale)},      // ours
+                         {"embeddingScale", c.embed_scale == root ? Json() : number(c.embed_scale)},
+                         {"logitInputScale", number(c.logit_scale)},
                          {"finalLogitSoftcapping", optional(c.logit_softcap)}};
   inference["layerPattern"] = write_pattern(c);
+  inference["layerPattern"]["residualBranchScale"] = number(c.residual_scale);
   if (listed) {  // ours: 0 is the global rope, 1 the local one, whatever the layer's window
     Json& ropes = inference["layerRopes"] = Json::array();
     for (const LayerConfig& layer : c.layers) ropes.push_back(layer.rope);
@@ -295,6 +326,7 @@ void write_model_config(const ModelConfig& c, Json& manifest) {
 }
 
 ModelConfig read_model_config(const Json& manifest, const std::string& where) {
+  check_manifest_keys(manifest, where);
   ModelConfig c;
   c.id = string_or(manifest, "modelId", "model", where);
   const std::string at = where + ": architecture";
@@ -331,18 +363,19 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
   c.attn_scale = static_cast<float>(1 / std::sqrt(scalar));
   c.attn_softcap = static_cast<float>(number_or(attention, "attnLogitSoftcapping", 0, in_attention));
   c.qk_norm = bool_or(attention, "queryKeyNorm", false, in_attention);
-  c.qk_norm_whole = bool_or(attention, "queryKeyNormWhole", false, in_attention);
+  const std::string axis = string_or(attention, "queryKeyNormAxis", "head", in_attention);
+  if (axis != "head" && axis != "projection") {
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "queries and keys are normed over something unknown",
+          .where = in_attention + ".queryKeyNormAxis",
+          .expected = "head or projection",
+          .got = axis});
+  }
+  c.qk_norm_whole = axis == "projection";
   c.qkv_bias = bool_or(attention, "attentionBias", false, in_attention);
   c.o_bias = bool_or(attention, "outputBias", c.qkv_bias, in_attention);
   c.attn_sinks = bool_or(attention, "attentionSinks", false, in_attention);
   const int window = find(attention, "slidingWindow") ? small_int(attention, "slidingWindow", in_attention) : 0;
-  if (!bool_or(attention, "causal", true, in_attention)) {
-    fail({.code = ErrorCode::kUnsupported,
-          .what = "only causal attention is supported",
-          .where = in_attention,
-          .expected = "causal true",
-          .got = "false"});
-  }
 
   const Json& norms = part("normalization");
   const std::string in_norms = in + ".normalization";
@@ -350,7 +383,6 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
   c.norm_offset = offset_of(norms, in_norms);
   c.post_ffn_norm = bool_or(norms, "postFeedforwardNorm", false, in_norms);
   c.pre_norms = bool_or(norms, "preAttentionNorm", true, in_norms);
-  c.residual_scale = static_cast<float>(number_or(norms, "residualScale", 1, in_norms));
   // Artefacts of two-norm models say postAttentionNorm true and preFeedforwardNorm false for the one norm that
   // stands before the feed-forward: the sandwich norm exists only beside a pre-feed-forward norm.
   c.post_attn_norm = bool_or(norms, "postAttentionNorm", false, in_norms) &&
@@ -363,7 +395,8 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
   if (c.swiglu_limit > 0) {
     c.activation = Activation::kClampedSwiglu;
     c.swiglu_alpha = static_cast<float>(number_or(ffn, "swigluAlpha", kDefaultSwigluAlpha, in_ffn));
-  } else if (activation == "gelu" || activation == "gelu_tanh" || activation == "gelu_pytorch_tanh") {
+  } else if (activation == "gelu" || activation == "geglu" || activation == "gelu_tanh" ||
+             activation == "gelu_pytorch_tanh") {
     c.activation = Activation::kGeluTanh;
   } else if (activation == "silu" || activation == "swiglu") {
     c.activation = Activation::kSilu;
@@ -371,7 +404,7 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
     fail({.code = ErrorCode::kUnsupported,
           .what = "an unknown activation",
           .where = in_ffn,
-          .expected = "gelu, silu or swiglu",
+          .expected = "gelu, geglu, silu or swiglu",
           .got = activation});
   }
   if (const Json* moe = find(manifest, "moeConfig")) {
@@ -379,17 +412,44 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
     c.experts_per_token = small_int(*moe, "numExpertsPerToken", where + ": moeConfig");
     const int expert_ffn = find(*moe, "expertIntermediateSize") ? small_int(*moe, "expertIntermediateSize", where) : 0;
     c.expert_ffn = expert_ffn == c.ffn ? 0 : expert_ffn;
-    c.expert_bias = bool_or(*moe, "expertBias", true, where + ": moeConfig");
+    const Json format = moe->value("expertFormat", nullptr);
+    if (!format.is_null() && !is_one_of(format, {"mixtral", "gpt-oss"})) {  // expertFormat's own words
+      fail({.code = ErrorCode::kUnsupported,
+            .what = "experts of an unknown kind",
+            .where = where + ": moeConfig.expertFormat",
+            .expected = "mixtral or gpt-oss",  // expertFormat's own words
+            .got = brief(format)});
+    }
+    c.expert_bias = bool_or(*moe, "expertBias", format != "mixtral", where + ": moeConfig");
     c.route_normalized = bool_or(*moe, "normalizedWeights", true, where + ": moeConfig");
   }
 
+  const std::string branch = string_or(ffn, "branchMode", "auto", in_ffn);
+  const std::string only = c.experts > 0 ? "moe" : "dense";
+  if (branch != "auto" && branch != only) {
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "the feed-forward has other branches than the model's experts call for",
+          .where = in_ffn + ".branchMode",
+          .expected = "auto or " + only,
+          .got = brief(Json(branch))});
+  }
+
+  const Json& pattern = part("layerPattern");
+  const std::vector<bool> global = read_pattern(pattern, layers, window > 0, in + ".layerPattern");
+  c.residual_scale = static_cast<float>(number_or(pattern, "residualBranchScale", 1, in + ".layerPattern"));
+  const bool uniform = find(pattern, "type") && pattern["type"] == "uniform";
   const Json& rope = part("rope");
-  const double theta = number_or(a, "ropeTheta", 10000, at);
-  c.ropes.push_back(read_rope(rope, false, theta, in + ".rope"));
-  if (find(rope, "ropeLocalTheta")) c.ropes.push_back(read_rope(rope, true, c.ropes[0].theta, in + ".rope"));
-  const int local_rope = static_cast<int>(c.ropes.size()) - 1;
-  for (const bool global : read_pattern(find(inference, "layerPattern"), layers, window > 0, in + ".layerPattern")) {
-    c.layers.push_back(global ? LayerConfig{0, 0} : LayerConfig{window, local_rope});
+  c.ropes.push_back(read_rope(rope, false, number_or(a, "ropeTheta", 10000, at), c.max_context, in + ".rope"));
+  // Null says that local layers have the global theta, but none of the global rope's scaling and all dims turned.
+  bool has_local = false;
+  for (const auto& item : rope.items()) has_local = has_local || item.key.starts_with("ropeLocal");
+  if (has_local && (!uniform || find(inference, "layerRopes"))) {
+    RopeConfig local = read_rope(rope, true, c.ropes[0].theta, c.max_context, in + ".rope");
+    if (find(rope, "ropeLocalTheta") || local != c.ropes[0]) c.ropes.push_back(std::move(local));
+  }
+  const int local_rope = uniform ? 0 : static_cast<int>(c.ropes.size()) - 1;
+  for (const bool is_global : global) {
+    c.layers.push_back(is_global ? LayerConfig{0, 0} : LayerConfig{window, local_rope});
   }
   const auto layer_at = [&](double index, const std::string& list) -> LayerConfig& {
     if (index >= 0 && index < layers) return c.layers[static_cast<size_t>(index)];
@@ -418,19 +478,25 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
   const bool scaled = bool_or(output, "scaleEmbeddings", false, in_output);
   c.embed_scale = static_cast<float>(number_or(output, "embeddingScale", scaled ? root : 1, in_output));
   c.logit_softcap = static_cast<float>(number_or(output, "finalLogitSoftcapping", 0, in_output));
-  c.logit_scale = static_cast<float>(number_or(output, "logitScale", 1, in_output));
+  c.logit_scale = static_cast<float>(number_or(output, "logitInputScale", 1, in_output));
+  // The embedding's rows count where they are not as many as the architecture says.
+  if (find(output, "embeddingVocabSize")) c.vocab = small_int(output, "embeddingVocabSize", in_output);
 
-  c.bos_id = static_cast<int32_t>(int_or(manifest, "bos_token_id", -1, where));
+  const auto token = [&](const Json& id, const char* name) {
+    const int64_t value = id.is_number_integer() ? id.get<int64_t>() : -1;
+    if (value < 0 || value >= c.vocab) {
+      fail({.code = ErrorCode::kFormat,
+            .what = std::string(name) + " is no token",
+            .where = where,
+            .expected = fmt::format("whole numbers from 0 to {}", c.vocab - 1),
+            .got = brief(id)});
+    }
+    return static_cast<int32_t>(value);
+  };
+  if (const Json* bos = find(manifest, "bos_token_id")) c.bos_id = token(*bos, "bos_token_id");
   if (const Json* eos = find(manifest, "eos_token_id")) {
     const Json list = eos->is_array() ? *eos : Json::array({*eos});
-    for (const Json& id : list) {
-      if (!id.is_number_integer())
-        fail({.code = ErrorCode::kFormat,
-              .what = "eos_token_id must be whole numbers",
-              .where = where,
-              .got = brief(*eos)});
-      c.eos_ids.push_back(id.get<int32_t>());
-    }
+    for (const Json& id : list) c.eos_ids.push_back(token(id, "eos_token_id"));
   }
   check(c, where);
   return c;

@@ -95,6 +95,12 @@ void check(const ModelConfig& c, const std::string& where) {
              fmt::format("{}", rope.original_context));
     }
   }
+  const auto token = [&](const char* name, int32_t id, int32_t smallest) {
+    if (id >= smallest && id < c.vocab) return;
+    refuse(fmt::format("{} is no token", name), fmt::format("{} to {}", smallest, c.vocab - 1), std::to_string(id));
+  };
+  token("the token that begins a text", c.bos_id, -1);
+  for (const int32_t id : c.eos_ids) token("a token that ends an answer", id, 0);
   for (const LayerConfig& layer : c.layers) {
     if (layer.window < 0) refuse("a layer's window is negative", "", std::to_string(layer.window));
     if (layer.rope < 0 || layer.rope >= static_cast<int>(c.ropes.size())) {

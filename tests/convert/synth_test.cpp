@@ -28,6 +28,8 @@ struct SmallPreset {
     config["intermediate_size"] = 416;
     config["num_hidden_layers"] = 4;
     config["vocab_size"] = 1000;
+    config["bos_token_id"] = 2;
+    config["eos_token_id"] = 1;
     preset.config = &config;
   }
   Preset preset;

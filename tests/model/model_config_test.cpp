@@ -1,14 +1,18 @@
 #include "model/model_config.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <cmath>
+#include <functional>
 
 #include "base/error.h"
 #include "support/model_configs.h"
 
 namespace doppler {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 TEST(ModelConfig, SurvivesTheManifest) {
   for (const ModelConfig& config : {testing::plain_config(), testing::quirky_config(), testing::expert_config(),
@@ -40,7 +44,7 @@ TEST(ModelConfig, ReadsTheFieldsOfThePublicFormat) {
   const Json manifest = parse_json(R"({
     "modelId": "m", "eos_token_id": [1, 106],
     "architecture": {"numLayers": 7, "hiddenSize": 16, "intermediateSize": 32, "numAttentionHeads": 4,
-      "numKeyValueHeads": 1, "headDim": 8, "vocabSize": 100, "maxSeqLen": 512, "ropeTheta": 1000000},
+      "numKeyValueHeads": 1, "headDim": 8, "vocabSize": 107, "maxSeqLen": 512, "ropeTheta": 1000000},
     "moeConfig": null,
     "inference": {
       "attention": {"queryPreAttnScalar": 256, "attnLogitSoftcapping": null, "slidingWindow": 512, "queryKeyNorm": true, "causal": true},
@@ -82,6 +86,97 @@ TEST(ModelConfig, RefusesNumbersThatDescribeNoModel) {
   EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[0].rotated = 0.4; })) << "an odd number of dims";
   EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[0].scaling = RopeScaling::kLongRope; })) << "no factors";
   EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[0].theta = std::nan(""); }));
+}
+
+// The sentence that `work` ends in; empty if it comes to an end.
+std::string fault_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Failure& failure) {
+    return failure.what();
+  }
+  return "";
+}
+
+std::string refusal(const ModelConfig& config, const std::function<void(Json&)>& change) {
+  Json manifest;
+  write_model_config(config, manifest);
+  change(manifest);
+  return fault_of([&] { read_model_config(manifest, "manifest.json"); });
+}
+
+TEST(ModelConfig, TokensOutsideTheVocabularyAreRefusedByName) {
+  for (const char* key : {"bos_token_id", "eos_token_id"}) {
+    for (const Json& id : {Json(50), Json(-1), Json(1ull << 32), Json(~0ull), Json(1.5), Json("1"), Json(true)}) {
+      EXPECT_THAT(refusal(testing::plain_config(), [&](Json& m) { m[key] = id; }),
+                  AllOf(HasSubstr(std::string(key) + " is no token"), HasSubstr("0 to 49")))
+          << id.dump();
+    }
+    EXPECT_EQ(refusal(testing::plain_config(), [&](Json& m) { m[key] = 49; }), "");
+    EXPECT_EQ(refusal(testing::plain_config(), [&](Json& m) { m[key] = nullptr; }), "");
+  }
+  EXPECT_THAT(refusal(testing::plain_config(),
+                      [](Json& m) {
+                        m["eos_token_id"] = {1, 4294967297};
+                      }),
+              HasSubstr("eos_token_id is no token"));
+  ModelConfig config = testing::plain_config();
+  config.eos_ids = {1, 50};
+  EXPECT_THAT(fault_of([&] { check(config, "here"); }), HasSubstr("ends an answer is no token"));
+  config = testing::plain_config();
+  config.bos_id = 50;
+  EXPECT_THAT(fault_of([&] { check(config, "here"); }), HasSubstr("begins a text is no token"));
+}
+
+// Which layers are global, as a word of g and l; the sentence where the pattern is refused.
+std::string layers_of(const Json& pattern, int window = 5) {
+  Json manifest;
+  ModelConfig config = testing::plain_config();
+  config.layers.resize(4);
+  write_model_config(config, manifest);
+  manifest["inference"]["attention"]["slidingWindow"] = window > 0 ? Json(window) : Json();
+  manifest["inference"]["layerPattern"] = pattern;
+  std::string out;
+  const std::string fault = fault_of([&] {
+    for (const LayerConfig& layer : read_model_config(manifest, "m").layers) out += layer.window == 0 ? 'g' : 'l';
+  });
+  return fault.empty() ? out : fault;
+}
+
+TEST(ModelConfig, ReadsThePatternsOfThePublicFormat) {
+  EXPECT_EQ(layers_of({{"type", "uniform"}}), "llll");
+  EXPECT_EQ(layers_of({{"type", "uniform"}}, 0), "gggg");
+  EXPECT_EQ(layers_of({{"type", "alternating"}, {"globalPattern", "even"}}), "glgl");
+  EXPECT_EQ(layers_of({{"type", "alternating"}, {"globalPattern", "odd"}}), "lglg");
+  EXPECT_EQ(layers_of({{"type", "every_n"}, {"period", 3}, {"offset", 2}}), "llgl");
+  EXPECT_EQ(layers_of({{"type", "every_n"}, {"period", 2}, {"offset", nullptr}}), "glgl");
+  const Json types = {"sliding_attention", "full_attention", "sliding_attention", "full_attention"};
+  EXPECT_EQ(layers_of({{"type", "custom"}, {"layerTypes", types}}), "lglg");
+  EXPECT_EQ(layers_of({{"type", "custom"}, {"layers", {"global", "local", "local", "local"}}}), "glll");
+  EXPECT_THAT(layers_of({{"type", "alternating"}}), HasSubstr("globalPattern"));
+  EXPECT_THAT(layers_of({{"type", "alternating"}, {"globalPattern", "both"}}), HasSubstr("both"));
+  EXPECT_THAT(layers_of({{"type", "custom"}, {"layerTypes", {"full_attention"}}}), HasSubstr("every layer"));
+}
+
+TEST(ModelConfig, UnknownWordsInALayerPatternAreRefusedByName) {
+  for (const char* kind : {"linear_attention", "conv", "mamba", "Local", ""}) {
+    EXPECT_THAT(layers_of({{"type", "custom"}, {"layerTypes", {"full_attention", "sliding_attention", "full", kind}}}),
+                AllOf(HasSubstr("unknown kind of layer"), HasSubstr("layerTypes[3]"), HasSubstr(kind)));
+  }
+  EXPECT_THAT(layers_of({{"type", "custom"}, {"layers", {"global", "local", "local", 0}}}), HasSubstr("layers[3]"));
+}
+
+TEST(ModelConfig, LocalLayersOfThePublicFormatShareTheGlobalThetaButNotItsScaling) {
+  Json manifest;
+  ModelConfig config = testing::expert_config();
+  write_model_config(config, manifest);
+  EXPECT_EQ(read_model_config(manifest, "m").ropes.size(), 1u);
+  manifest["inference"]["rope"]["ropeLocalTheta"] = nullptr;
+  manifest["inference"]["rope"]["ropeLocalScalingType"] = nullptr;
+  const ModelConfig read = read_model_config(manifest, "m");
+  ASSERT_EQ(read.ropes.size(), 2u);
+  EXPECT_EQ(read.ropes[1], (RopeConfig{.theta = 150000}));
+  EXPECT_EQ(read.layers[0].rope, 1);
 }
 
 TEST(RopeTable, PlainFrequenciesArePowersOfTheta) {

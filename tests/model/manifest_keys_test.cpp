@@ -1,0 +1,289 @@
+// Every key of the public format's schema is read, known to change nothing, or refused by its name.
+#include "model/manifest_keys.h"
+
+#include <gmock/gmock.h>
+
+#include <functional>
+#include <set>
+
+#include "model/model_config.h"
+#include "support/model_configs.h"
+#include "support/scratch.h"
+
+namespace doppler {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// All keys of the schema, as its converter writes them for a model without quirks (but for layers with a window, so
+// that what concerns those can be seen).
+Json plain_manifest() {
+  return parse_json(R"({
+    "modelId": "m", "eos_token_id": 1,
+    "architecture": {"numLayers": 6, "hiddenSize": 16, "intermediateSize": 32, "numAttentionHeads": 4,
+      "numKeyValueHeads": 2, "numGlobalKeyValueHeads": null, "headDim": 8, "globalHeadDim": null, "vocabSize": 100,
+      "maxSeqLen": 512, "hiddenSizePerLayerInput": null, "vocabSizePerLayerInput": null, "numKvSharedLayers": 0,
+      "ropeTheta": 10000, "rmsNormEps": 1e-5, "linearNumKeyHeads": null, "linearNumValueHeads": null,
+      "linearKeyHeadDim": null, "linearValueHeadDim": null, "linearConvKernelDim": null, "linearNormMode": null},
+    "moeConfig": {"numExperts": 4, "numExpertsPerToken": 2, "expertFormat": "mixtral", "expertIntermediateSize": null,
+      "sharedExperts": [], "expertShardMap": {}, "expertTensors": {}, "expertBytes": 0},
+    "inference": {
+      "schema": "doppler.execution/v1", "supportsEmbedding": false, "supportsSequence": false, "supportsRerank": false,
+      "supportsTranscription": false, "supportsVision": false, "unsupported": null,
+      "attention": {"queryPreAttnScalar": 8, "attnLogitSoftcapping": null, "slidingWindow": 5, "queryKeyNorm": false,
+        "queryKeyNormType": "rmsnorm", "queryKeyNormAxis": "head", "queryKeyNormLayers": null,
+        "queryKeyNormWeightLayers": null, "valueNorm": false, "causal": true, "attentionBias": false,
+        "attentionOutputGate": false, "outputGateType": null},
+      "normalization": {"type": "rmsnorm", "rmsNormEps": 1e-5, "rmsNormWeightOffset": false, "postAttentionNorm": false,
+        "preFeedforwardNorm": true, "postFeedforwardNorm": false, "finalNormBiasTensor": null},
+      "ffn": {"activation": "silu", "gatedActivation": true, "branchMode": "auto", "useDoubleWideMlp": false,
+        "swigluLimit": null},
+      "rope": {"ropeTheta": 10000, "ropeLocalTheta": null, "ropeInterleaved": false, "mropeInterleaved": false,
+        "mropeSection": null, "partialRotaryFactor": null, "ropeLocalPartialRotaryFactor": null,
+        "ropeFrequencyBaseDim": null, "ropeLocalFrequencyBaseDim": null, "ropeScalingType": null,
+        "ropeScalingFactor": 1.0, "ropeLocalScalingType": null, "ropeLocalScalingFactor": 1.0, "yarnBetaFast": null,
+        "yarnBetaSlow": null, "yarnOriginalMaxPos": null, "longropeShortFactor": null, "longropeLongFactor": null,
+        "longropeOriginalMaxPos": null, "ropeLocalYarnBetaFast": null, "ropeLocalYarnBetaSlow": null,
+        "ropeLocalYarnOriginalMaxPos": null},
+      "output": {"finalLogitSoftcapping": null, "tieWordEmbeddings": false, "scaleEmbeddings": false,
+        "embeddingScale": null, "logitInputScale": 1, "embeddingTranspose": false, "embeddingVocabSize": null,
+        "embeddingPostprocessor": null, "lmHeadBiasTensor": null},
+      "layerPattern": {"type": "every_n", "globalPattern": null, "period": 3, "offset": 2, "layerTypes": null,
+        "residualBranchScale": 1},
+      "chatTemplate": {"type": null, "enabled": false}, "diffusionGemma": null, "rerank": null, "sequence": null,
+      "pipeline": null, "session": null, "sessionDefaults": null, "execution": null, "largeWeights": null}})",
+                    "memory");
+}
+
+struct Key {
+  const char* path;
+  Json value;
+  std::vector<Key> with = {};  // other keys that it needs to mean something
+};
+
+const std::vector<Key>& keys_that_are_read() {
+  static const std::vector<Key> yarn = {{"inference.rope.ropeScalingType", "yarn"},
+                                        {"inference.rope.ropeScalingFactor", 4},
+                                        {"inference.rope.yarnOriginalMaxPos", 128},
+                                        {"inference.rope.ropeLocalScalingType", "yarn"}};
+  static const std::vector<Key> longrope = {{"inference.rope.ropeScalingType", "longrope"},
+                                            {"inference.rope.longropeShortFactor", {1, 1, 1, 1}},
+                                            {"inference.rope.longropeLongFactor", {1, 2, 3, 4}},
+                                            {"inference.rope.longropeOriginalMaxPos", 128}};
+  static const std::vector<Key> keys = {
+      {"architecture.numLayers", 7},
+      {"architecture.hiddenSize", 24},
+      {"architecture.intermediateSize", 40},
+      {"architecture.numAttentionHeads", 8},
+      {"architecture.numKeyValueHeads", 4},
+      {"architecture.headDim", 16},
+      {"architecture.vocabSize", 99},
+      {"architecture.maxSeqLen", 256},
+      {"architecture.ropeTheta", 20000, {{"inference.rope.ropeTheta", nullptr}}},
+      {"architecture.rmsNormEps", 1e-6, {{"inference.normalization.rmsNormEps", nullptr}}},
+      {"moeConfig.numExperts", 8},
+      {"moeConfig.numExpertsPerToken", 1},
+      {"moeConfig.expertFormat", "gpt-oss"},
+      {"moeConfig.expertIntermediateSize", 16},
+      {"inference.attention.queryPreAttnScalar", 64},
+      {"inference.attention.attnLogitSoftcapping", 50},
+      {"inference.attention.slidingWindow", 7},
+      {"inference.attention.queryKeyNorm", true},
+      {"inference.attention.queryKeyNormAxis", "projection"},
+      {"inference.attention.attentionBias", true},
+      {"inference.normalization.rmsNormEps", 1e-6},
+      {"inference.normalization.rmsNormWeightOffset", true},
+      {"inference.normalization.postAttentionNorm", true},
+      {"inference.normalization.preFeedforwardNorm", false, {{"inference.normalization.postAttentionNorm", true}}},
+      {"inference.normalization.postFeedforwardNorm", true},
+      {"inference.ffn.activation", "gelu"},
+      {"inference.ffn.swigluLimit", 7},
+      {"inference.rope.ropeTheta", 20000},
+      {"inference.rope.ropeLocalTheta", 20000},
+      {"inference.rope.partialRotaryFactor", 0.5},
+      {"inference.rope.ropeLocalPartialRotaryFactor", 0.5},
+      {"inference.rope.ropeScalingType", "linear"},
+      {"inference.rope.ropeScalingFactor", 4, {{"inference.rope.ropeScalingType", "linear"}}},
+      {"inference.rope.ropeLocalScalingType", "linear"},
+      {"inference.rope.ropeLocalScalingFactor", 4, {{"inference.rope.ropeLocalScalingType", "linear"}}},
+      {"inference.rope.yarnBetaFast", 16, yarn},
+      {"inference.rope.yarnBetaSlow", 2, yarn},
+      {"inference.rope.yarnOriginalMaxPos", 64, yarn},
+      {"inference.rope.ropeLocalYarnBetaFast", 16, yarn},
+      {"inference.rope.ropeLocalYarnBetaSlow", 2, yarn},
+      {"inference.rope.ropeLocalYarnOriginalMaxPos", 64, yarn},
+      {"inference.rope.longropeShortFactor", {1, 1, 1, 2}, longrope},
+      {"inference.rope.longropeLongFactor", {1, 2, 3, 5}, longrope},
+      {"inference.rope.longropeOriginalMaxPos", 64, longrope},
+      {"inference.output.finalLogitSoftcapping", 30},
+      {"inference.output.tieWordEmbeddings", true},
+      {"inference.output.scaleEmbeddings", true},
+      {"inference.output.embeddingScale", 12},
+      {"inference.output.logitInputScale", 0.25},
+      {"inference.output.embeddingVocabSize", 90},
+      {"inference.layerPattern.type", "uniform"},
+      {"inference.layerPattern.globalPattern",
+       "odd",
+       {{"inference.layerPattern.type", "alternating"}, {"inference.layerPattern.globalPattern", "even"}}},
+      {"inference.layerPattern.period", 2},
+      {"inference.layerPattern.offset", 0},
+      {"inference.layerPattern.layerTypes",
+       {"full", "full", "full", "full", "full", "local"},
+       {{"inference.layerPattern.type", "custom"},
+        {"inference.layerPattern.layerTypes", {"local", "full", "full", "full", "full", "local"}}}},
+      {"inference.layerPattern.residualBranchScale", 0.5},
+  };
+  return keys;
+}
+
+const std::vector<Key>& keys_that_are_refused() {
+  static const std::vector<Key> keys = {
+      {"architecture.numGlobalKeyValueHeads", 1},
+      {"architecture.globalHeadDim", 16},
+      {"architecture.hiddenSizePerLayerInput", 256},
+      {"architecture.numKvSharedLayers", 2},
+      {"architecture.linearNumKeyHeads", 16},
+      {"architecture.linearNumValueHeads", 16},
+      {"architecture.linearKeyHeadDim", 128},
+      {"architecture.linearValueHeadDim", 128},
+      {"architecture.linearConvKernelDim", 4},
+      {"architecture.linearNormMode", "shared"},
+      {"moeConfig.sharedExperts", {0}},
+      {"inference.unsupported", {{"code", "unverified"}}},
+      {"inference.attention.queryKeyNormType", "layernorm"},
+      {"inference.attention.queryKeyNormLayers", {0, 1}},
+      {"inference.attention.queryKeyNormWeightLayers", {0, 1}},
+      {"inference.attention.valueNorm", true},
+      {"inference.attention.causal", false},
+      {"inference.attention.attentionOutputGate", true},
+      {"inference.attention.outputGateType", "swish"},
+      {"inference.normalization.type", "layernorm"},
+      {"inference.normalization.finalNormBiasTensor", "norm.bias"},
+      {"inference.ffn.gatedActivation", false},
+      {"inference.ffn.branchMode", "dense_plus_moe"},
+      {"inference.ffn.useDoubleWideMlp", true},
+      {"inference.rope.ropeInterleaved", true},
+      {"inference.rope.mropeInterleaved", true},
+      {"inference.rope.mropeSection", {2, 1, 1}},
+      {"inference.rope.ropeFrequencyBaseDim", 512},
+      {"inference.rope.ropeLocalFrequencyBaseDim", 256},
+      {"inference.output.embeddingTranspose", true},
+      {"inference.output.embeddingPostprocessor", {{"poolingMode", "mean"}}},
+      {"inference.output.lmHeadBiasTensor", "lm_head.bias"},
+      {"inference.diffusionGemma", {{"canvasLength", 256}}},
+      {"inference.sequence", {{"alphabet", "nucleotide"}}},
+      {"inference.pipeline", {{"steps", 1}}},
+  };
+  return keys;
+}
+
+const std::vector<Key>& keys_without_effect() {
+  static const std::vector<Key> keys = {
+      {"architecture.vocabSizePerLayerInput", 262144},
+      {"moeConfig.expertShardMap", {{"0_0", {1}}}},
+      {"moeConfig.expertTensors", {{"0_0", {"a"}}}},
+      {"moeConfig.expertBytes", 5},
+      {"inference.schema", "another"},
+      {"inference.supportsEmbedding", true},
+      {"inference.supportsSequence", true},
+      {"inference.supportsRerank", true},
+      {"inference.supportsTranscription", true},
+      {"inference.supportsVision", true},
+      {"inference.chatTemplate.type", "chatml"},
+      {"inference.chatTemplate.enabled", true},
+      {"inference.rerank", {{"trueTokenId", 5}}},
+      {"inference.session", {{"kvcache", {{"layout", "paged"}}}}},
+      {"inference.sessionDefaults", {{"a", 1}}},
+      {"inference.execution", {{"kernels", {{"matmul", {{"digest", "sha256:00"}}}}}}},
+      {"inference.largeWeights", {{"gpuResidentOverrides", Json::array()}}},
+  };
+  return keys;
+}
+
+void set(Json& manifest, std::string_view path, const Json& value) {
+  Json* at = &manifest;
+  for (size_t dot; (dot = path.find('.')) != std::string_view::npos; path.remove_prefix(dot + 1)) {
+    at = &(*at)[path.substr(0, dot)];
+  }
+  (*at)[path] = value;
+}
+
+Json with(const std::vector<Key>& keys) {
+  Json manifest = plain_manifest();
+  for (const Key& key : keys) set(manifest, key.path, key.value);
+  return manifest;
+}
+
+TEST(ManifestKeys, WhatIsReadChangesTheModel) {
+  for (const Key& key : keys_that_are_read()) {
+    SCOPED_TRACE(key.path);
+    Json manifest = with(key.with);
+    const ModelConfig before = read_model_config(manifest, "m");
+    set(manifest, key.path, key.value);
+    EXPECT_FALSE(read_model_config(manifest, "m") == before);
+  }
+}
+
+TEST(ManifestKeys, WhatIsNotComputedIsRefusedByName) {
+  for (const Key& key : keys_that_are_refused()) {
+    EXPECT_THAT(testing::sentence([&] { read_model_config(with({key}), "manifest.json"); }),
+                AllOf(HasSubstr(std::string("manifest.json: ") + key.path), HasSubstr(brief(key.value))));
+  }
+}
+
+TEST(ManifestKeys, WhatConcernsOthersChangesNothing) {
+  const ModelConfig plain = read_model_config(plain_manifest(), "m");
+  for (const Key& key : keys_without_effect()) {
+    EXPECT_EQ(read_model_config(with({key}), "m"), plain) << key.path;
+  }
+}
+
+TEST(ManifestKeys, EveryKeyOfTheSchemaIsTried) {
+  std::set<std::string> tried;
+  for (const auto* keys : {&keys_that_are_read(), &keys_that_are_refused(), &keys_without_effect()}) {
+    for (const Key& key : *keys) EXPECT_TRUE(tried.insert(key.path).second) << key.path;
+  }
+  const std::function<void(const Json&, const std::string&)> walk = [&](const Json& object, const std::string& path) {
+    for (const auto& [key, value] : object.items()) {
+      const std::string name = path + "." + key;
+      if (value.is_object() && !value.empty())
+        walk(value, name);
+      else
+        EXPECT_TRUE(tried.contains(name)) << name;
+    }
+  };
+  const Json manifest = plain_manifest();
+  for (const char* part : {"architecture", "moeConfig", "inference"}) walk(manifest[part], part);
+}
+
+TEST(ManifestKeys, UnknownKeysAreRefusedUnlessTheyAreNull) {
+  for (const char* part : {"architecture", "moeConfig", "inference", "inference.attention", "inference.normalization",
+                           "inference.ffn", "inference.rope", "inference.output", "inference.layerPattern"}) {
+    const std::string path = std::string(part) + ".madeUpYesterday";
+    EXPECT_THAT(
+        testing::sentence([&] {
+          read_model_config(with({{path.c_str(), 0.5}}), "manifest.json");
+        }),
+        AllOf(HasSubstr("does not know"), HasSubstr("manifest.json: " + path), HasSubstr("0.5"), HasSubstr("Convert")));
+    EXPECT_EQ(read_model_config(with({{path.c_str(), nullptr}}), "m"), read_model_config(plain_manifest(), "m"));
+  }
+}
+
+TEST(ManifestKeys, WordsThatNobodyKnowsAreRefused) {
+  for (const Key& key : std::vector<Key>{{"inference.ffn.activation", "relu"},
+                                         {"inference.attention.queryKeyNormAxis", "both"},
+                                         {"inference.rope.ropeScalingType", "dynamic"},
+                                         {"inference.rope.ropeScalingFactor", 4},
+                                         {"inference.rope.ropeLocalScalingFactor", 4},
+                                         {"inference.ffn.branchMode", "dense"},
+                                         {"inference.layerPattern.type", "random"},
+                                         {"moeConfig.expertFormat", "gemma4"}}) {
+    EXPECT_THAT(testing::sentence([&] { read_model_config(with({key}), "m"); }),
+                HasSubstr(key.value.is_string() ? key.value.text() : "4"))
+        << key.path;
+  }
+}
+
+}  // namespace
+}  // namespace doppler
