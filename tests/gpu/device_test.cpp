@@ -1,7 +1,11 @@
 #include "gpu/webgpu/device.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <fstream>
 #include <numeric>
+#include <thread>
 
 #include "gpu/gpu_test.h"
 #include "gpu/ops/elementwise.h"
@@ -43,6 +47,30 @@ TEST(Device, ReadsBackWhatWasWritten) {
   write<float>(device, buffer, values);
   EXPECT_EQ(read<float>(device, buffer, n), values);
   EXPECT_EQ(read<float>(device, buffer, 7, 8), std::vector<float>(values.begin() + 2, values.begin() + 9));
+}
+
+// Whichever thread waits may be the one that hears another's answer.
+TEST(Device, TwoThreadsReadEachFromADeviceOfItsOwn) {
+  DOPPLER_NEED_DEVICE(ignored);
+  const auto work = [](float first, int* wrong) {
+    Device device;
+    Buffer buffer = device.create_buffer("values", 64 * 4);
+    for (int round = 0; round < 100; ++round) {
+      const std::vector<float> values = ramp(64, first + static_cast<float>(round));
+      write<float>(device, buffer, values);
+      *wrong += read<float>(device, buffer, 64) != values;
+    }
+  };
+  int wrong[2] = {0, 0};
+  struct stat before = {};
+  ASSERT_EQ(::fstat(STDERR_FILENO, &before), 0);
+  std::thread other(work, 1000.0f, &wrong[1]);
+  work(0.0f, &wrong[0]);
+  other.join();
+  EXPECT_EQ(wrong[0] + wrong[1], 0);
+  struct stat after = {};
+  ASSERT_EQ(::fstat(STDERR_FILENO, &after), 0);
+  EXPECT_TRUE(after.st_dev == before.st_dev && after.st_ino == before.st_ino) << "stderr is another file now";
 }
 
 TEST(Device, NewBuffersHoldZeros) {

@@ -16,18 +16,18 @@ namespace doppler::gpu {
 namespace {
 
 struct AdapterAnswer {
-  bool done = false;
+  Done done = false;
   WGPUAdapter adapter = nullptr;
   std::string message;
 };
 
 struct DeviceAnswer {
-  bool done = false;
+  Done done = false;
   WGPUDevice device = nullptr;
   std::string message;
 };
 
-void pump_instance(const bool& done) {
+void pump_instance(const Done& done) {
   while (!done) {
     wgpu().InstanceProcessEvents(dawn_instance());
     if (!done) std::this_thread::yield();
@@ -35,10 +35,10 @@ void pump_instance(const bool& done) {
 }
 
 // Dawn writes warnings of its own to the standard error when there is no driver, which is no fault where a CPU will do.
-// What matters of them comes back as `why`.
+// What matters of them comes back as `why`. One thread at a time: a second one would keep, and restore, nothing.
 class QuietErrors {
  public:
-  QuietErrors() : kept_(::dup(STDERR_FILENO)) {
+  QuietErrors() : lock_(mutex()), kept_(::dup(STDERR_FILENO)) {
     const int nothing = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (kept_ >= 0 && nothing >= 0) ::dup2(nothing, STDERR_FILENO);
     if (nothing >= 0) ::close(nothing);
@@ -52,6 +52,11 @@ class QuietErrors {
   QuietErrors& operator=(const QuietErrors&) = delete;
 
  private:
+  static std::mutex& mutex() {
+    static std::mutex one;
+    return one;
+  }
+  std::lock_guard<std::mutex> lock_;
   int kept_;
 };
 
@@ -70,9 +75,9 @@ WGPUAdapter request_adapter(WGPUPowerPreference power, bool fallback, std::strin
   info.userdata1 = &answer;
   info.callback = [](WGPURequestAdapterStatus status, WGPUAdapter adapter, WGPUStringView text, void* user, void*) {
     auto* a = static_cast<AdapterAnswer*>(user);
-    a->done = true;
     if (status == WGPURequestAdapterStatus_Success) a->adapter = adapter;
     a->message = text_of(text);
+    a->done = true;
   };
   wgpu().InstanceRequestAdapter(dawn_instance(), &options, info);
   pump_instance(answer.done);
@@ -265,9 +270,9 @@ WGPUDevice open_device(const Found& chosen, const DeviceOptions& options, const 
   info.userdata1 = &answer;
   info.callback = [](WGPURequestDeviceStatus status, WGPUDevice device, WGPUStringView text, void* user, void*) {
     auto* a = static_cast<DeviceAnswer*>(user);
-    a->done = true;
     if (status == WGPURequestDeviceStatus_Success) a->device = device;
     a->message = text_of(text);
+    a->done = true;
   };
   wgpu().AdapterRequestDevice(chosen.adapter, &descriptor, info);
   pump_instance(answer.done);
@@ -307,8 +312,8 @@ void check_features(DeviceState& state) {
 }
 
 // NVIDIA's driver on a machine without an X server (a server, a container) often has no manifest that Vulkan's loader
-// can use: its own names libGLX_nvidia, which needs one. The same driver is in libEGL_nvidia, which does not; the loader
-// is told of it by a manifest that exists as long as this program runs.
+// can use: its own names libGLX_nvidia, which needs one. The same driver is in libEGL_nvidia, which does not; the
+// loader is told of it by a manifest that exists as long as this program runs.
 class HeadlessNvidiaDriver {
  public:
   HeadlessNvidiaDriver() {

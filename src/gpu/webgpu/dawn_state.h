@@ -1,6 +1,7 @@
 // What the handles of device.h hold natively. Included by device_dawn*.cpp only.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <string>
@@ -22,6 +23,9 @@ struct ErrorNotes {
   std::string error;  // the first since the last check()
 };
 
+// What a callback sets, after all else that it writes: any thread that waits for something of this instance may run it.
+using Done = std::atomic<bool>;
+
 struct DeviceState {
   const WgpuFunctions* api = nullptr;
   WGPUDevice device = nullptr;
@@ -39,7 +43,7 @@ struct DeviceState {
 
   ~DeviceState();
   void check(const std::string& where);                   // fails if the device is lost or an error was noted
-  void pump(const bool& done, const std::string& where);  // until `done`, which a callback sets
+  void pump(const Done& done, const std::string& where);  // until `done`, which a callback sets
 };
 
 struct BufferState {
@@ -48,7 +52,8 @@ struct BufferState {
   std::string label;
   uint64_t bytes = 0;
   BufferUse use = BufferUse::kStorage;
-  bool mapping = false, mapped = false;  // kReadback: between begin_read and end_read; the map has arrived
+  bool mapping = false;  // kReadback: between begin_read and end_read
+  Done mapped = false;   // the map has arrived
   WGPUMapAsyncStatus map_status = WGPUMapAsyncStatus_Success;
   std::string map_message;
   ~BufferState();

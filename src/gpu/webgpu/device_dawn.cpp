@@ -13,46 +13,47 @@ namespace {
 std::atomic<uint64_t> live_bytes = 0;  // of live_buffer_bytes()
 
 struct ScopeAnswer {
-  bool done = false;
   WGPUErrorType type = WGPUErrorType_NoError;
   std::string message;
 };
 
 ScopeAnswer pop_scope(DeviceState& state) {
   ScopeAnswer answer;
+  Done done = false;
   WGPUPopErrorScopeCallbackInfo info = {};
   info.mode = WGPUCallbackMode_AllowProcessEvents;
   info.userdata1 = &answer;
-  info.callback = [](WGPUPopErrorScopeStatus status, WGPUErrorType type, WGPUStringView text, void* user, void*) {
+  info.userdata2 = &done;
+  info.callback = [](WGPUPopErrorScopeStatus status, WGPUErrorType type, WGPUStringView text, void* user, void* flag) {
     auto* a = static_cast<ScopeAnswer*>(user);
-    a->done = true;
     if (status == WGPUPopErrorScopeStatus_Success) a->type = type;
     a->message = text_of(text);
+    *static_cast<Done*>(flag) = true;
   };
   state.api->DevicePopErrorScope(state.device, info);
-  while (!answer.done) state.api->InstanceProcessEvents(dawn_instance());
+  while (!done) state.api->InstanceProcessEvents(dawn_instance());
   return answer;
 }
 
 std::string compile_errors(DeviceState& state, WGPUShaderModule module, const ComposedSource& source) {
   struct Answer {
-    bool done = false;
-    std::string text;
     const ComposedSource* source;
-  } answer = {false, "", &source};
+    std::string text = {};
+    Done done = false;
+  } answer = {&source, "", false};
   WGPUCompilationInfoCallbackInfo info = {};
   info.mode = WGPUCallbackMode_AllowProcessEvents;
   info.userdata1 = &answer;
   info.callback = [](WGPUCompilationInfoRequestStatus status, const WGPUCompilationInfo* result, void* user, void*) {
     auto* a = static_cast<Answer*>(user);
-    a->done = true;
-    if (status != WGPUCompilationInfoRequestStatus_Success) return;
-    for (size_t i = 0; i < result->messageCount; ++i) {
+    const size_t count = status == WGPUCompilationInfoRequestStatus_Success ? result->messageCount : 0;
+    for (size_t i = 0; i < count; ++i) {
       const WGPUCompilationMessage& m = result->messages[i];
       if (m.type != WGPUCompilationMessageType_Error) continue;
       a->text += fmt::format("{}{}:{}: {}", a->text.empty() ? "" : "; ", a->source->locate(static_cast<int>(m.lineNum)),
                              m.linePos, text_of(m.message));
     }
+    a->done = true;
   };
   state.api->ShaderModuleGetCompilationInfo(module, info);
   while (!answer.done) state.api->InstanceProcessEvents(dawn_instance());
@@ -115,7 +116,7 @@ void DeviceState::check(const std::string& where) {
   if (!error.empty()) fail({.code = code, .what = error, .where = where});
 }
 
-void DeviceState::pump(const bool& done, const std::string& where) {
+void DeviceState::pump(const Done& done, const std::string& where) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
   while (true) {

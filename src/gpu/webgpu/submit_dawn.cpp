@@ -15,7 +15,7 @@ constexpr uint64_t kStagingBytes = 1u << 20;
 constexpr uint32_t kQueriesPerSet = 4096;  // WebGPU's limit
 
 struct MapAnswer {
-  bool done = false;
+  Done done = false;
   WGPUMapAsyncStatus status = WGPUMapAsyncStatus_Success;
   std::string message;
 };
@@ -125,9 +125,9 @@ void map_and_copy(DeviceState& state, WGPUBuffer buffer, std::span<std::byte> ou
   info.userdata1 = &answer;
   info.callback = [](WGPUMapAsyncStatus status, WGPUStringView text, void* user, void*) {
     auto* a = static_cast<MapAnswer*>(user);
-    a->done = true;
     a->status = status;
     a->message = text_of(text);
+    a->done = true;
   };
   const size_t bytes = (out.size() + 3) / 4 * 4;
   state.api->BufferMapAsync(buffer, WGPUMapMode_Read, 0, bytes, info);
@@ -255,9 +255,9 @@ void Device::begin_read(const Buffer& readback) {
   info.userdata1 = &buffer;
   info.callback = [](WGPUMapAsyncStatus status, WGPUStringView text, void* user, void*) {
     auto* b = static_cast<BufferState*>(user);
-    b->mapped = true;
     b->map_status = status;
     b->map_message = text_of(text);
+    b->mapped = true;
   };
   state_->api->BufferMapAsync(buffer.buffer, WGPUMapMode_Read, 0, buffer.bytes, info);
 }
