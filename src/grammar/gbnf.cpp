@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "grammar/compiled_grammar.h"
 #include "grammar/grammar.h"
+#include "grammar/grammar_builder.h"
 
 namespace doppler {
 namespace {
@@ -300,9 +300,8 @@ Rule read_gbnf(std::string_view text, Expressions& expressions) {
 
 std::shared_ptr<const TokenGrammar> grammar_from_gbnf(std::string_view text, const std::string& where,
                                                       std::shared_ptr<const TokenTrie> trie) {
-  Expressions expressions(where);
-  const Rule root = read_gbnf(text, expressions);
-  return std::make_shared<CompiledGrammar>(expressions, root, std::move(trie));
+  GrammarBuilder builder(where, std::move(trie));
+  return builder.finish(builder.gbnf(text));
 }
 
 }  // namespace doppler

@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "grammar/compiled_grammar.h"
 #include "grammar/grammar.h"
+#include "grammar/grammar_builder.h"
 #include "grammar/json_text.h"
 #include "grammar/schema_merge.h"
 #include "grammar/string_pattern.h"
@@ -389,8 +389,7 @@ class SchemaReader {
 
 }  // namespace
 
-std::shared_ptr<const TokenGrammar> grammar_from_json_schema(std::string_view text, const std::string& where,
-                                                             std::shared_ptr<const TokenTrie> trie) {
+Expression read_json_schema(std::string_view text, const std::string& where, Expressions& expressions) {
   if (text.size() > kMostBytes) {
     fail({.code = ErrorCode::kUsage,
           .what = "the JSON schema is too long",
@@ -399,17 +398,20 @@ std::shared_ptr<const TokenGrammar> grammar_from_json_schema(std::string_view te
           .got = std::to_string(text.size())});
   }
   const Json schema = parse_json(text, where);
-  Expressions expressions(where);
   const Rule root = expressions.declare("#");
   expressions.define(root, SchemaReader(schema, where, expressions).read(schema, ""));
-  return std::make_shared<CompiledGrammar>(expressions, root, std::move(trie));
+  return expressions.call(root);
+}
+
+std::shared_ptr<const TokenGrammar> grammar_from_json_schema(std::string_view text, const std::string& where,
+                                                             std::shared_ptr<const TokenTrie> trie) {
+  GrammarBuilder builder(where, std::move(trie));
+  return builder.finish(builder.json_schema(text, where));
 }
 
 std::shared_ptr<const TokenGrammar> grammar_of_json_object(std::shared_ptr<const TokenTrie> trie) {
-  Expressions expressions("a JSON object");
-  const Rule root = expressions.declare("root");
-  expressions.define(root, JsonText(expressions).object());
-  return std::make_shared<CompiledGrammar>(expressions, root, std::move(trie));
+  GrammarBuilder builder("a JSON object", std::move(trie));
+  return builder.finish(builder.json_object());
 }
 
 }  // namespace doppler

@@ -3,16 +3,37 @@
 #include <algorithm>
 
 namespace doppler {
+namespace {
+
+constexpr char kSpecial =
+    '\xFF';  // in front of special tokens; a token of text with this byte is none that could match
+
+}  // namespace
 
 std::shared_ptr<const TokenTrie> TokenTrie::make(const Tokenizer& tokenizer) {
   const Tokenizer::NamedTokens& named = tokenizer.named();
   std::vector<std::pair<std::string, int32_t>> words;
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    if (!tokenizer.has(id) || tokenizer.is_special(id)) continue;
+    if (!tokenizer.has(id)) continue;
     if (id == named.bos || id == named.eos || id == named.pad || id == named.unk) continue;
-    words.emplace_back(tokenizer.token_bytes(id), id);
+    const bool special = tokenizer.is_special(id);
+    std::string bytes = special ? kSpecial + std::string(tokenizer.piece(id)) : tokenizer.token_bytes(id);
+    if (special || !bytes.starts_with(kSpecial)) words.emplace_back(std::move(bytes), id);
   }
   return std::make_shared<TokenTrie>(std::move(words), /*by_token=*/true);
+}
+
+std::string TokenTrie::bytes_of_mark(std::string_view mark) const {
+  const std::string special = kSpecial + std::string(mark);
+  uint32_t at = 0;
+  for (const char byte : special) {
+    uint32_t child = at + 1;
+    while (child < nodes_[at].end && nodes_[child].byte != static_cast<uint8_t>(byte)) child = nodes_[child].end;
+    if (child >= nodes_[at].end) return std::string(mark);
+    at = child;
+  }
+  const auto [first, last] = tokens_at(at);
+  return first == last ? std::string(mark) : special;
 }
 
 TokenTrie::TokenTrie(std::vector<std::pair<std::string, int32_t>> words, bool by_token) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,7 +24,8 @@ class TokenTrie {
     uint8_t byte = 0;
   };
 
-  // Every token that is text: special tokens and those that tokenizer_config.json names are none.
+  // Every token that is text: special tokens and those that tokenizer_config.json names are none. Special tokens are
+  // there by bytes that no text has (see bytes_of_mark).
   static std::shared_ptr<const TokenTrie> make(const Tokenizer& tokenizer);
   // Of any words; an empty one is left out. `by_token`: bytes_of() will be asked.
   explicit TokenTrie(std::vector<std::pair<std::string, int32_t>> words, bool by_token = false);
@@ -38,6 +40,9 @@ class TokenTrie {
   int32_t vocab_size() const { return vocab_size_; }  // one more than the largest id
   // The bytes of a token; empty for one that is not here.
   std::string bytes_of(int32_t token) const;
+  // What a grammar writes for a mark: where it is a special token, a byte that no UTF-8 has and the mark, so that no
+  // text can be taken for the token nor the token for text; else the mark itself.
+  std::string bytes_of_mark(std::string_view mark) const;
 
  private:
   std::vector<Node> nodes_;
