@@ -1,8 +1,8 @@
 // Everything a user, a file, a network or a device can cause ends in fail().
 //
 // Natively fail() throws Failure, which only src/cli, src/api and src/serve catch. The browser build has no exceptions:
-// there fail() hands the error to the host and never returns. So nothing below these may say `try` or `throw`, and input
-// can never reach an assertion.
+// there fail() hands the error to the host and never returns. So nothing below these may say `try` or `throw` but
+// the thread pool, which hands what a worker throws to its caller; and input can never reach an assertion.
 #pragma once
 
 #include <exception>

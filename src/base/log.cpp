@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "base/error.h"
+#include "base/say.h"
 
 namespace doppler {
 
@@ -54,7 +54,7 @@ void set_log_level(const std::string& level) {
 }
 
 void trace(Trace subject, std::string_view line) {
-  fmt::print(stderr, "[{}] {}\n", kTraceNames[static_cast<size_t>(subject)], line);
+  write_stderr(fmt::format("[{}] {}\n", kTraceNames[static_cast<size_t>(subject)], visible(line)));
 }
 
 bool info_enabled() {

@@ -6,7 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
+
+#include "base/say.h"
 
 namespace doppler {
 namespace {
@@ -55,7 +56,7 @@ Progress::Progress(std::string label, std::string unit)
       last_(start_ + std::chrono::milliseconds(400)) {}
 
 Progress::~Progress() {
-  if (drawn_) fmt::print(stderr, "\r\033[K");
+  if (drawn_) show_status("");
 }
 
 void Progress::update(uint64_t done, uint64_t all) {
@@ -64,8 +65,7 @@ void Progress::update(uint64_t done, uint64_t all) {
   last_ = now;
   drawn_ = true;
   const double seconds = std::chrono::duration<double>(now - start_).count();
-  fmt::print(stderr, "\r{}\033[K", progress_line(label_, unit_, done, all, seconds, terminal_columns()));
-  std::fflush(stderr);
+  show_status(progress_line(label_, unit_, done, all, seconds, terminal_columns()));
 }
 
 }  // namespace doppler

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/say.h"
 #include "base/version.h"
 #include "bench/prompt.h"
 #include "bench/statistics.h"
@@ -107,8 +108,9 @@ Json BatchResult::to_json() const {
 }
 
 std::string BatchResult::to_table() const {
-  std::string text = fmt::format("{} {} on {}, {} + {} tokens per sequence, median of {}\n", model, quantization,
-                                 backend, workload.prompt_tokens, workload.tokens, workload.runs);
+  std::string text =
+      fmt::format("{} {} on {}, {} + {} tokens per sequence, median of {}\n", visible(model), visible(quantization),
+                  backend, workload.prompt_tokens, workload.tokens, workload.runs);
   text += fmt::format("  {:>9}  {:>14}  {:>13}  {:>12}  {:>9}\n", "sequences", "prefill tok/s", "decode tok/s",
                       "per sequence", "times one");
   const auto one = std::find_if(points.begin(), points.end(), [](const Point& p) { return p.sequences == 1; });

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/say.h"
 #include "bench/inference.h"
 #include "bench/statistics.h"
 #include "debug/svg.h"
@@ -77,7 +78,7 @@ std::string InferenceResult::to_table() const {
                                 : environment["cpu"].get<std::string>();
   const Json& browser = environment["browser"];
   const std::string inside = browser.is_string() ? " in " + browser.get<std::string>() : "";
-  text += fmt::format("{} {} on {}{} ({})\n", model, quantization, backend, inside, where);
+  text += fmt::format("{} {} on {}{} ({})\n", visible(model), visible(quantization), backend, inside, where);
   row("prefill", fmt::format("{:.1f} tok/s ({} tokens, median of {})", median(prefill_tok_s), workload.prompt_tokens,
                              workload.runs));
   row("decode",

@@ -3,6 +3,7 @@
 
 #include <chrono>
 
+#include "base/say.h"
 #include "bench/inference.h"
 #include "bench/prompt.h"
 #include "bench/statistics.h"
@@ -97,8 +98,8 @@ std::string SpeculationResult::to_table() const {
       "{} on {}, an answer that is the prompt with one token in {} changed\n"
       "  decode             {:.1f} tok/s, {:.1f} without speculation: {:.2f} times\n"
       "  guesses            {} of {} were right\n",
-      model, backend, kEdited, median(with_tok_s), median(without_tok_s), median(with_tok_s) / median(without_tok_s),
-      accepted, guessed);
+      visible(model), backend, kEdited, median(with_tok_s), median(without_tok_s),
+      median(with_tok_s) / median(without_tok_s), accepted, guessed);
 }
 
 }  // namespace doppler

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/progress.h"
+#include "base/say.h"
 
 namespace doppler {
 namespace {
@@ -31,7 +32,7 @@ std::string to_table(const ArtefactReport& report, bool errors) {
   const double rate = report.seconds > 0 ? static_cast<double>(report.weights) / report.seconds : 0;
   out += fmt::format("{} in {} shard{}, {:.1f} s, {}weights/s\n", megabytes(report.bytes), report.shards,
                      report.shards == 1 ? "" : "s", report.seconds, with_prefix(rate));
-  for (const std::string& note : report.notes) out += "note: " + note + "\n";
+  for (const std::string& note : report.notes) out += "note: " + visible(note) + "\n";
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/say.h"
 #include "bench/baselines.h"
 #include "bench/inference.h"
 #include "bench/statistics.h"
@@ -111,7 +112,7 @@ void choose_surface(const InferenceArguments& a, const std::string& model, Infer
 
 void run_inference(const InferenceArguments& a) {
   const auto progress = [&](std::string_view line) {
-    if (info_enabled()) fmt::print(stderr, "\r\033[K{}", line);
+    if (info_enabled()) show_status(line);
   };
   if (!a.compare.empty()) return compare_files(a);
   const std::string model = local_model(a.model).string();
@@ -140,7 +141,7 @@ void run_inference(const InferenceArguments& a) {
 
 void check_here(const std::string& path, const std::string& backend) {
   const auto progress = [&](std::string_view line) {
-    if (info_enabled()) fmt::print(stderr, "\r\033[K{}", line);
+    if (info_enabled()) show_status(line);
   };
   const std::filesystem::path file = path;
   const Json baselines = parse_json(read_text_file(file), path);

@@ -4,6 +4,7 @@
 
 #include "base/files.h"
 #include "base/log.h"
+#include "base/say.h"
 #include "bench/batch.h"
 #include "cli/open_model.h"
 #include "cli/verbs.h"
@@ -19,7 +20,7 @@ struct BatchArguments {
 
 void run_batch(const BatchArguments& a) {
   const auto progress = [](std::string_view line) {
-    if (info_enabled()) fmt::print(stderr, "\r\033[K{}", line);
+    if (info_enabled()) show_status(line);
   };
   const BatchResult result = bench_batch(local_model(a.model), a.workload, progress);
   const Json json = result.to_json();

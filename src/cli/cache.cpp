@@ -1,5 +1,6 @@
 // list, du and rm: what the caches of models hold.
 #include "hub/cache.h"
+#include "base/say.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -40,10 +41,11 @@ void list(const Arguments& arguments) {
   size_t width = 5;
   for (const CachedModel& model : models) width = std::max(width, model.name.size());
   for (const CachedModel& model : models) {
-    fmt::print("{:<{}}  {:>8}  {}  {}{}\n", model.name, width, megabytes(model.bytes()), joined(model.revisions),
-               joined(model.contents), model.unfinished ? "  (not all of it is here)" : "");
+    fmt::print("{:<{}}  {:>8}  {}  {}{}\n", visible(model.name), width, megabytes(model.bytes()),
+               visible(joined(model.revisions)), visible(joined(model.contents)),
+               model.unfinished ? "  (not all of it is here)" : "");
   }
-  if (models.empty()) fmt::print(stderr, "doppler: no models are here; doppler pull hf:org/repo fetches one\n");
+  if (models.empty()) say("no models are here; doppler pull hf:org/repo fetches one");
 }
 
 void du(const Arguments& arguments) {
@@ -53,7 +55,7 @@ void du(const Arguments& arguments) {
   if (!arguments.json) fmt::print("{:>9} {:>9} {:>9} {:>9}  model\n", "all", "fetched", "begun", "converted");
   const auto line = [](const CachedModel& model, const std::string& name) {
     fmt::print("{:>9} {:>9} {:>9} {:>9}  {}\n", megabytes(model.bytes()), megabytes(model.blobs),
-               megabytes(model.unfinished), megabytes(model.artefacts), name);
+               megabytes(model.unfinished), megabytes(model.artefacts), visible(name));
   };
   for (const CachedModel& model : cached_models(settings)) {
     all.blobs += model.blobs;

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/say.h"
 #include "cli/interrupt.h"
 #include "cli/line_reader.h"
 
@@ -64,12 +65,8 @@ class Chat {
  private:
   // Dim in a conversation on a terminal; elsewhere with the program's name in front.
   void note(std::string_view text) const {
-    if (!reader_.terminal()) return fmt::print(stderr, "doppler: {}\n", text);
-    print_dim(text);
-  }
-  static void print_dim(std::string_view text) {
-    const bool colored = ::isatty(STDERR_FILENO) != 0;
-    fmt::print(stderr, "{}{}{}\n", colored ? "\033[2m" : "", text, colored ? "\033[0m" : "");
+    if (!reader_.terminal()) return say("{}", text);
+    say_dim("{}", text);
   }
 
   // On a terminal what fails is said, and the conversation goes on.
@@ -79,7 +76,7 @@ class Chat {
       action();
     } catch (const Failure& failure) {
       if (!reader_.terminal() || !session_) throw;  // no session: a model could not be put back
-      fmt::print(stderr, "doppler: {}\n", failure.what());
+      say("{}", failure.what());
     }
   }
 
@@ -98,7 +95,7 @@ class Chat {
       }
       interrupt_.lower();
       const bool canceled = result == LineReader::Result::kInterrupted;
-      if (reader_.terminal()) fmt::print(stderr, "{}\n", canceled ? "^C" : "");
+      if (reader_.terminal()) write_stderr(canceled ? "^C\n" : "\n");
       if (canceled && reader_.terminal()) {
         if (++cancels > 1) note("(Ctrl-D leaves)");
         typed.clear();
@@ -117,7 +114,7 @@ class Chat {
     const LineReader::Result result = reader_.read("[y/N] ", line);
     if (result != LineReader::Result::kLine) {
       interrupt_.lower();
-      fmt::print(stderr, "\n");
+      write_stderr("\n");
       return false;
     }
     return line == "y" || line == "Y" || line == "yes";
@@ -195,9 +192,9 @@ class Chat {
   void print_summary(const Generation& generation, int left) const {
     if (!info_enabled()) return;
     const bool ended = generation.stop_reason == StopReason::kEnd;
-    print_dim(fmt::format("[{} tokens at {:.1f}/s{}{}; {} of {} tokens of context left]", generation.token_ids.size(),
-                          generation.timing.decode_tok_s(), ended ? "" : ", stopped by ",
-                          ended ? "" : stopped_by(generation), left, session_->context()));
+    say_dim("[{} tokens at {:.1f}/s{}{}; {} of {} tokens of context left]", generation.token_ids.size(),
+            generation.timing.decode_tok_s(), ended ? "" : ", stopped by ", ended ? "" : stopped_by(generation), left,
+            session_->context());
   }
 
   enum class Room { kMade, kDeclined, kNone };
@@ -224,7 +221,7 @@ class Chat {
 
   void obey(CommandKind command, const std::string& argument) {
     switch (command) {
-      case CommandKind::kHelp: fmt::print(stderr, "{}", chat_help()); return;
+      case CommandKind::kHelp: write_stderr(chat_help()); return;
       case CommandKind::kClear:
         conversation_.clear();
         return note(conversation_.system.empty() ? "A new conversation."
@@ -290,7 +287,7 @@ class Chat {
 
   void print_stats() {
     const auto line = [](std::string_view name, const std::string& value) {
-      fmt::print(stderr, "  {:<12} {}\n", name, value);
+      write_stderr(fmt::format("  {:<12} {}\n", name, visible(value)));
     };
     const int context = session_->context();
     const int used = conversation_.turns() == 0 ? 0 : static_cast<int>(tokens_of(conversation_).size());

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/say.h"
 #include "cli/debug_page.h"
 #include "cli/open_model.h"
 #include "cli/verbs.h"
@@ -99,8 +100,7 @@ std::vector<std::pair<std::string, int32_t>> watched(const Arguments& a, const L
     const std::vector<int32_t> ids = model.need_tokenizer().encode(text, false);
     if (ids.empty()) fail({.code = ErrorCode::kUsage, .what = "no token to watch", .where = "--watch", .got = text});
     if (ids.size() > 1) {
-      fmt::print(stderr, "doppler: '{}' is {} tokens; the first, '{}', is watched\n", text, ids.size(),
-                 piece(model, ids[0]));
+      say("'{}' is {} tokens; the first, '{}', is watched", text, ids.size(), piece(model, ids[0]));
     }
     list.emplace_back(text, ids[0]);
   }
@@ -123,11 +123,11 @@ Json logits_json(const Arguments& a, const LoadedModel& model, std::span<const f
 void print_logits(const Json& json) {
   fmt::print("\n{:<26}{:>8}{:>12}\n", "likeliest next", "id", "logit");
   for (const Json& t : json["top"]) {
-    fmt::print("{:<26}{:>8}{:>12.4f}\n", fmt::format("'{}'", t["text"].get<std::string>()), t["id"].get<int>(),
+    fmt::print("{:<26}{:>8}{:>12.4f}\n", fmt::format("'{}'", visible(t["text"].get<std::string>())), t["id"].get<int>(),
                t["logit"].get<double>());
   }
   for (const Json& w : json["watch"]) {
-    fmt::print("{:<26}{:>8}{:>12.4f}  (place {})\n", fmt::format("watched '{}'", w["text"].get<std::string>()),
+    fmt::print("{:<26}{:>8}{:>12.4f}  (place {})\n", fmt::format("watched '{}'", visible(w["text"].get<std::string>())),
                w["id"].get<int>(), w["logit"].get<double>(), w["rank"].get<int>());
   }
 }
@@ -190,10 +190,7 @@ void debug(const Arguments& a) {
   const TapSteps steps = steps_of_layers(model.plan, a.layers);
   const int context = std::max(a.context, static_cast<int>(prompt.size()) + a.tokens);
   const BackendChoice backend = choose_backend(a.backend, a.device);
-  if (info_enabled()) {
-    fmt::print(stderr, "\033[2m[{} on {}: {}; {} tokens]\033[0m\n", model.config.id, backend.name, backend.about,
-               prompt.size());
-  }
+  if (info_enabled()) say_dim("[{} on {}: {}; {} tokens]", model.config.id, backend.name, backend.about, prompt.size());
   const ExecutorOptions options{
       .context = context, .threads = a.threads, .device = a.device, .gpu_memory = a.gpu_memory};
   const auto executor = make_executor(model, backend.name, options);

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/say.h"
 #include "cli/artefact_report.h"
 #include "cli/open_model.h"
 #include "cli/verbs.h"
@@ -129,7 +130,7 @@ std::string layers_text(const ModelConfig& c) {
 
 void print_facts(const Facts& f) {
   const ModelConfig& c = f.config;
-  const auto line = [](const char* name, const std::string& text) { fmt::print("{:<13} {}\n", name, text); };
+  const auto line = [](const char* name, const std::string& text) { fmt::print("{:<13} {}\n", name, visible(text)); };
   line("model", fmt::format("{}{}{}", c.id, f.family.empty() ? "" : " (" + f.family + ")",
                             f.synthetic ? ", random weights for measuring" : ""));
   line("layers", layers_text(c));
@@ -208,8 +209,8 @@ void run(const Arguments& arguments) {
   if (arguments.tensors) {
     fmt::print("\n{:<26} {:<6} {:>20} {:>9}  {}\n", "slot", "dtype", "shape", "bytes", "name");
     for (const TensorLine& tensor : facts.tensors) {
-      fmt::print("{:<26} {:<6} {:>20} {:>9}  {}\n", tensor.slot, name_of(tensor.dtype),
-                 fmt::format("{}", fmt::join(tensor.shape, "x")), megabytes(tensor.bytes), tensor.name);
+      fmt::print("{:<26} {:<6} {:>20} {:>9}  {}\n", visible(tensor.slot), name_of(tensor.dtype),
+                 fmt::format("{}", fmt::join(tensor.shape, "x")), megabytes(tensor.bytes), visible(tensor.name));
     }
   }
   if (arguments.plan) {

@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/say.h"
 
 namespace doppler {
 namespace fs = std::filesystem;
@@ -167,7 +168,7 @@ LineReader::LineReader(fs::path history, Complete complete) : history_(std::move
       last_ = text;
     }
   } catch (const Failure& failure) {  // no reason not to talk
-    fmt::print(stderr, "doppler: {}\n", failure.what());
+    say("{}", failure.what());
   }
 }
 

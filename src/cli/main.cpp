@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -8,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/say.h"
 #include "base/version.h"
 #include "cli/config.h"
 #include "cli/open_model.h"
@@ -33,6 +32,13 @@ void add_common(doppler::Verb program) {
 }
 
 }  // namespace
+// The program's exit code, if all that was printed got out.
+int finish(int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  doppler::say("the output could not be written. See whether the disk is full");
+  return exit_code(doppler::ErrorCode::kFile);
+}
+
 
 int main(int argc, char** argv) {
   doppler::CommandLine program("doppler", "Doppler runs language models on the machine you have.",
@@ -57,7 +63,7 @@ int main(int argc, char** argv) {
   doppler::add_test(program);
 #endif
   if (argc > 1 && argv[1][0] != '-' && !has_verb(program, argv[1]) && std::string(argv[1]) != "config") {
-    fmt::print(stderr, "doppler: there is no verb '{}'. doppler --help lists them\n", argv[1]);
+    doppler::say("there is no verb '{}'. doppler --help lists them", argv[1]);
     return exit_code(doppler::ErrorCode::kUsage);
   }
   std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit is then an error of write(), met like a full disk
@@ -67,22 +73,19 @@ int main(int argc, char** argv) {
     doppler::add_config(program, config);
     add_common(program);
     doppler::apply_config(config, program, arguments);
-    if (const int code = program.run(std::move(arguments)); code != 0) return code;
+    return finish(program.run(std::move(arguments)));
   } catch (const doppler::CheckFailed&) {
-    return 1;
+    return finish(1);
   } catch (const doppler::Failure& failure) {
-    fmt::print(stderr, "doppler: {}\n", failure.what());
+    doppler::say("{}", failure.what());
     return exit_code(failure.error.code);
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "doppler: out of memory. Use a smaller --context, a smaller model, or a machine with more\n");
+    doppler::write_stderr("doppler: out of memory. Use a smaller --context, a smaller model, or a machine with more\n");
     return exit_code(doppler::ErrorCode::kMemory);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "doppler: something went wrong that should not: {}\n", error.what());
-    return exit_code(doppler::ErrorCode::kInternal);
+    const int bug = exit_code(doppler::ErrorCode::kInternal);
+    if (std::ferror(stdout) != 0) return finish(bug);  // fmt throws where standard output takes no more
+    doppler::say("something went wrong that should not: {}", error.what());
+    return bug;
   }
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    fmt::print(stderr, "doppler: the output could not be written\n");
-    return exit_code(doppler::ErrorCode::kFile);
-  }
-  return 0;
 }

@@ -1,12 +1,10 @@
 #include "cli/open_model.h"
 
-#include <fmt/format.h>
-
-#include <cstdio>
 #include <memory>
 
 #include "base/error.h"
 #include "base/progress.h"
+#include "base/say.h"
 #include "cli/interrupt.h"
 
 namespace doppler {
@@ -51,7 +49,7 @@ void with_pull_options(const std::function<void(const PullOptions&)>& work) {
   if (offline) options.settings.offline = true;
   const InterruptFlag interrupt({SIGINT, SIGTERM});
   options.cancelled = [&] { return interrupt.raised(); };
-  options.say = [](const std::string& line) { fmt::print(stderr, "doppler: {}\n", line); };
+  options.say = [](const std::string& line) { doppler::say("{}", line); };
   std::unique_ptr<Progress> bar;
   std::string shown;
   options.progress = [&](const std::string& label, const std::string& unit, uint64_t done, uint64_t all) {
@@ -76,7 +74,7 @@ fs::path local_model(const std::string& name, ModelUse use) {
 LoadedModel open_model(const std::string& name) {
   const fs::path path = local_model(name);
   LoadedModel model = LoadedModel::load(path);
-  for (const std::string& note : model.notes) fmt::print(stderr, "doppler: {}: {}\n", path.string(), note);
+  for (const std::string& note : model.notes) say("{}: {}", path.string(), note);
   return model;
 }
 

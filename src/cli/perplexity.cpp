@@ -1,4 +1,5 @@
 #include "engine/perplexity.h"
+#include "base/say.h"
 
 #include <fmt/format.h>
 
@@ -43,7 +44,7 @@ void run(Arguments a) {
   // A window longer than the model's context, or than the text, is the longest there can be.
   const int most = std::min(static_cast<int>(tokens.size()) - 1, model.config.max_context);
   if (a.score.window > most) {
-    fmt::print(stderr, "doppler: the window is {} tokens: the text or the model's context has no more\n", most);
+    say("the window is {} tokens: the text or the model's context has no more", most);
     a.score.window = most;
     a.score.stride = std::min(a.score.stride, most);
   }
@@ -86,11 +87,11 @@ void run(Arguments a) {
     fmt::print("{}\n", json.dump(1));
     return;
   }
-  fmt::print("{} {}: perplexity {:.4f} over {} tokens (windows of {})\n", model.config.id, model.quantization,
-             score.perplexity, score.tokens, a.score.window);
+  fmt::print("{} {}: perplexity {:.4f} over {} tokens (windows of {})\n", visible(model.config.id),
+             visible(model.quantization), score.perplexity, score.tokens, a.score.window);
   if (other) {
     fmt::print("against {} {}: KL divergence {:.5f} nats a token, the same first choice for {:.2f} % of tokens\n",
-               other->config.id, other->quantization, score.kl, 100 * score.top1_agreement);
+               visible(other->config.id), visible(other->quantization), score.kl, 100 * score.top1_agreement);
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/say.h"
 #include "cli/artefact_report.h"
 #include "cli/open_model.h"
 #include "cli/verbs.h"
@@ -121,7 +122,7 @@ void dry_run(const Arguments& arguments, const PullPlan& plan, const PullOptions
     return;
   }
   fmt::print("{}{}\n", plan.name.id(), plan.commit.empty() ? "" : " at " + plan.commit.substr(0, 8));
-  for (const HubFile& file : plan.choice.files) fmt::print("{:>9}  {}\n", megabytes(file.size), file.name);
+  for (const HubFile& file : plan.choice.files) fmt::print("{:>9}  {}\n", megabytes(file.size), visible(file.name));
   fmt::print("{:>9}  in all, {} to fetch\n", megabytes(plan.bytes), plan.missing ? megabytes(plan.missing) : "nothing");
   if (!needs) return;
   if (plan.choice.kind == Choice::Kind::kCheckpoint)

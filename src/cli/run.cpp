@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -12,6 +11,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/say.h"
 #include "cli/chat.h"
 #include "cli/interrupt.h"
 #include "cli/open_model.h"
@@ -124,7 +124,7 @@ std::vector<int32_t> prompt_tokens(const Arguments& a, const LoadedModel& model)
   const Tokenizer& tokenizer = model.need_tokenizer();
   if (a.raw) return tokenizer.encode(a.prompt, true);
   if (!model.chat_template || !model.chat_template->present()) {
-    fmt::print(stderr, "doppler: this model has no chat template; the prompt goes in as it is\n");
+    say("this model has no chat template; the prompt goes in as it is");
     return tokenizer.encode(a.prompt, true);
   }
   Conversation conversation = opening(a);
@@ -135,9 +135,8 @@ std::vector<int32_t> prompt_tokens(const Arguments& a, const LoadedModel& model)
 void print_speed(const Generation& generation, std::string_view backend) {
   if (!info_enabled()) return;
   const Timing& t = generation.timing;
-  fmt::print(stderr, "\033[2m[{}: {} prompt tokens at {:.0f}/s, {} tokens at {:.1f}/s, stopped by {}]\033[0m\n",
-             backend, t.prefilled, t.prefill_tok_s(), generation.token_ids.size(), t.decode_tok_s(),
-             name_of(generation.stop_reason));
+  say_dim("[{}: {} prompt tokens at {:.0f}/s, {} tokens at {:.1f}/s, stopped by {}]", backend, t.prefilled,
+          t.prefill_tok_s(), generation.token_ids.size(), t.decode_tok_s(), name_of(generation.stop_reason));
 }
 
 void answer_once(const Arguments& a, const LoadedModel& model, Session& session, double load_ms) {
@@ -149,7 +148,7 @@ void answer_once(const Arguments& a, const LoadedModel& model, Session& session,
       std::fwrite(piece.data(), 1, piece.size(), stdout);
       std::fflush(stdout);
     }
-    return !interrupt.raised();
+    return !interrupt.raised() && std::ferror(stdout) == 0;
   });
   if (generation.stop_reason == StopReason::kNoToken) {
     fail({.code = ErrorCode::kUnsupported,
@@ -216,13 +215,11 @@ std::unique_ptr<Session> start_session(const Arguments& a, const LoadedModel& mo
   std::unique_ptr<Session> session = open_session(model, wishes, [&](const BackendChoice& backend, int context) {
     backend_name = backend.name;
     if (context > model.config.max_context) {
-      fmt::print(stderr, "doppler: the model was made for {} tokens of context; with {} it may lose the thread\n",
-                 model.config.max_context, context);
+      say("the model was made for {} tokens of context; with {} it may lose the thread", model.config.max_context,
+          context);
     }
     if (log_level() == LogLevel::kSilent) return;
-    const bool terminal = isatty(STDERR_FILENO) != 0;
-    fmt::print(stderr, "{}[{} on {}: {}]{}\n", terminal ? "\033[2m" : "", model.config.id, backend.name, backend.about,
-               terminal ? "\033[0m" : "");
+    say_dim("[{} on {}: {}]", model.config.id, backend.name, backend.about);
   });
   if (draft) {
     session->set_draft(

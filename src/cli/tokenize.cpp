@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/say.h"
 #include "base/utf8.h"
 #include "cli/open_model.h"
 #include "cli/verbs.h"
@@ -50,27 +51,6 @@ std::string render(const ChatTemplate& chat, const Json& conversation, const std
   }
   return chat.render(require_array(conversation, "messages", where), tools ? *tools : Json(),
                      bool_or(conversation, "add_generation_prompt", false, where), extra);
-}
-
-// Control characters written out: a token must not be able to speak to the terminal.
-std::string visible(std::string_view piece) {
-  std::string out;
-  uint32_t length = 0;
-  for (size_t at = 0; at < piece.size(); at += length) {
-    const char32_t code = read_valid_utf8(piece, at, length);
-    if (code == '\n') {
-      out += "\\n";
-    } else if (code == '\t') {
-      out += "\\t";
-    } else if (code == '\r') {
-      out += "\\r";
-    } else if (code < 0x20 || (code >= 0x7F && code < 0xA0)) {
-      out += fmt::format("\\x{:02x}", static_cast<uint32_t>(code));
-    } else {
-      out += piece.substr(at, length);
-    }
-  }
-  return out;
 }
 
 void print_tokens(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {

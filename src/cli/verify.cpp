@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/progress.h"
+#include "base/say.h"
 #include "cli/artefact_report.h"
 #include "cli/open_model.h"
 #include "cli/verbs.h"
@@ -96,14 +97,14 @@ void run(const Arguments& arguments) {
             1));
   } else if (faults.empty()) {
     const bool artefact = model_kind(path) == ModelKind::kRdrr;
-    fmt::print("{} is sound: every tensor is in its place and fits the config{}\n", path.string(),
+    fmt::print("{} is sound: every tensor is in its place and fits the config{}\n", visible(path.string()),
                arguments.no_hashes
                    ? artefact ? "; hashes were not checked" : "; weights were not read"
                    : fmt::format(", {} of {}", megabytes(hashed),
                                  artefact ? "shards match their hashes" : "weights are finite numbers"));
   } else {
-    fmt::print("{} has {} fault{}:\n", path.string(), faults.size(), faults.size() == 1 ? "" : "s");
-    for (const std::string& fault : faults) fmt::print("  {}\n", fault);
+    fmt::print("{} has {} fault{}:\n", visible(path.string()), faults.size(), faults.size() == 1 ? "" : "s");
+    for (const std::string& fault : faults) fmt::print("  {}\n", visible(fault));
   }
   if (!faults.empty()) throw CheckFailed{};
 }

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/say.h"
 #include "base/threads.h"
 #include "cpu/isa.h"
 #include "cpu/run.h"
@@ -36,8 +37,8 @@ const Kernels& affordable_kernels(const Plan& plan, const Weights& weights) {
   if (bytes <= available) return best;
   const Kernels& other = unpacked_kernels();
   if (info_enabled()) {
-    fmt::print(stderr, "{} MiB of memory are free and {} would need {}: the weights stay mapped, read with {}\n",
-               available >> 20, best.name, bytes >> 20, other.name);
+    say_dim("{} MiB of memory are free and {} would need {}: the weights stay mapped, read with {}", available >> 20,
+            best.name, bytes >> 20, other.name);
   }
   return other;
 }
