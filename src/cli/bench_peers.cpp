@@ -1,15 +1,20 @@
 // `doppler bench peers`: this engine and llama.cpp on the same weights, in turns.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <spawn.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/say.h"
 #include "base/threads.h"
 #include "bench/peers.h"
 #include "cli/open_model.h"
@@ -33,16 +38,42 @@ struct Arguments {
   bool json = false, install_only = false;
 };
 
+// The program's own, and no other: what is found is run.
 fs::path find_script() {
-  std::error_code ec;
-  for (const fs::path& root : {fs::path("."), program_path().parent_path().parent_path()}) {
-    const fs::path script = root / "tools/peers/peer.mjs";
-    if (fs::exists(script, ec)) return fs::absolute(script);
+  const fs::path script = program_path().parent_path().parent_path() / "tools/peers/peer.mjs";
+  if (!file_exists(script)) {
+    fail({.code = ErrorCode::kFile,
+          .what = "the script that drives llama.cpp is not here",
+          .where = script.string(),
+          .todo = "Use the program in the build folder of the sources"});
   }
-  fail({.code = ErrorCode::kFile,
-        .what = "the script that drives llama.cpp is not here",
-        .where = "tools/peers/peer.mjs",
-        .todo = "Run from the project's folder"});
+  return script;
+}
+
+// Runs a command in `folder`, what it says goes to `log`. True if it ended well.
+bool run_logged(const std::vector<std::string>& command, const fs::path& folder, const fs::path& log) {
+  std::vector<char*> arguments;
+  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
+  ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  ::posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+  pid_t pid = -1;
+  const int error = ::posix_spawnp(&pid, arguments[0], &actions, nullptr, arguments.data(), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) {
+    fail({.code = ErrorCode::kFile,
+          .what = "a program that is needed cannot be started",
+          .where = command.front(),
+          .got = std::strerror(error),
+          .todo = "Install it"});
+  }
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 // The folder with node_modules, filled on first use. Only the plain CPU build is fetched, none for other machines.
@@ -62,14 +93,11 @@ fs::path install(const std::function<void(std::string_view)>& progress) {
                          {{"node-llama-cpp", kVersion},
                           {arm ? "@node-llama-cpp/linux-arm64" : "@node-llama-cpp/linux-x64", kVersion}}}}
                        .dump(1));
-  const std::string log = (folder / "npm.log").string();
-  const std::string command = fmt::format(
-      "cd '{}' && npm install --ignore-scripts --omit=optional --no-audit --no-fund >'{}' 2>&1", folder.string(), log);
-  const int status = std::system(command.c_str());
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+  const fs::path log = folder / "npm.log";
+  if (!run_logged({"npm", "install", "--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund"}, folder, log)) {
     fail({.code = ErrorCode::kFile,
           .what = "llama.cpp could not be fetched",
-          .where = log,
+          .where = log.string(),
           .expected = "npm with a registry in reach",
           .todo = "Read the log"});
   }
@@ -113,9 +141,13 @@ fs::path held_back(const fs::path& peers) {
 
 // GGUF files made for the comparison; gone with it.
 struct Exports {
-  explicit Exports(const fs::path& root) : folder(root / fmt::format("models-{}", ::getpid())) {
+  explicit Exports(const fs::path& root) : folder(root / ("models-" + random_name())) {
     std::error_code ec;
-    fs::create_directories(folder, ec);
+    if (fs::create_directory(folder, ec)) return;
+    fail({.code = ErrorCode::kFile,
+          .what = "no folder for the models can be made",
+          .where = folder.string(),
+          .got = ec.message()});
   }
   ~Exports() {
     std::error_code ec;
@@ -129,7 +161,7 @@ struct Exports {
 void run(Arguments& arguments) {
   const bool terminal = isatty(STDERR_FILENO) != 0;
   const auto progress = [&](std::string_view line) {
-    if (terminal) fmt::print(stderr, "\r\033[K{}", line);
+    if (terminal) show_status(line);
   };
   const fs::path script = find_script(), peers = install(progress);
   if (arguments.install_only) {

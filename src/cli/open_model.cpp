@@ -23,13 +23,12 @@ fs::path program_path() {
 fs::path default_model() {
   std::error_code ignored;
   const fs::path prefix = program_path().parent_path().parent_path();
-  for (const fs::path& candidate :
-       {fs::path("models/tiny"), prefix / "models/tiny", prefix / "share/doppler/models/tiny"}) {
+  for (const fs::path& candidate : {prefix / "models/tiny", prefix / "share/doppler/models/tiny"}) {
     if (fs::exists(candidate / "manifest.json", ignored)) return candidate;
   }
   fail({.code = ErrorCode::kUsage,
         .what = "no model was named, and the one that ships with Doppler is not here",
-        .where = "models/tiny",
+        .where = (prefix / "models/tiny").string(),
         .todo = "Name a model folder"});
 }
 

@@ -13,8 +13,8 @@ namespace doppler {
 // The file of the running program; what belongs to it lies beside it.
 std::filesystem::path program_path();
 
-// models/tiny in the current folder, beside the folder the program lies in, or where it was installed. Fails with a
-// sentence if it is nowhere.
+// models/tiny beside the folder the program lies in, or where it was installed; never what the current folder happens
+// to hold, which may be a stranger's. Fails with a sentence if it is nowhere.
 std::filesystem::path default_model();
 
 // Node for the page's scripts and for llama.cpp: the one that tools/setup.sh put beside the program, else PATH's.
@@ -30,7 +30,8 @@ void with_pull_options(const std::function<void(const PullOptions&)>& work);
 // ships with Doppler.
 std::filesystem::path local_model(const std::string& name, ModelUse use = ModelUse::kRun);
 inline constexpr const char* kModelHelp =
-    "An RDRR folder, a GGUF file, a Hugging Face folder, hf:org/repo[@revision][:quantisation], or an address (default: "
+    "An RDRR folder, a GGUF file, a Hugging Face folder, hf:org/repo[@revision][:quantisation], or an address "
+    "(default: "
     "the model that ships with Doppler)";
 
 // The model that was named, ready to run. What had to be done to its weights is said on standard error.
