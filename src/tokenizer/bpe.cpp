@@ -230,6 +230,7 @@ void Bpe::encode(std::string_view piece, std::vector<int32_t>& out, BpeScratch& 
   // With a prefix the characters of a token are not those of its parts, and that table says nothing.
   const bool split = options_.continuing_subword_prefix.empty() && options_.end_of_word_suffix.empty();
   for (size_t begin = 0; begin < count;) {
+    if (s.effort) s.effort->tick();
     size_t end = begin + 1;
     while (end < count && (!split || may_merge(s.last[end - 1], s.first[end]))) ++end;
     if (end - begin == 1) {
@@ -294,6 +295,7 @@ void Bpe::merge_long(const int32_t* symbols, size_t count, std::vector<int32_t>&
       std::pop_heap(s.heap.begin(), s.heap.end(), std::greater<>());
       s.heap.pop_back();
     }
+    if (s.effort) s.effort->tick();
     const auto at = static_cast<uint32_t>(entry);
     if (s.ranks[at] != static_cast<uint32_t>(entry >> 32)) continue;
     const uint32_t gone = s.next[at];

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tokenizer/hash_key.h"
+#include "tokenizer/text_effort.h"
 
 namespace doppler {
 
@@ -83,6 +84,7 @@ struct BpeScratch {
   std::vector<char32_t> first, last;  // of each initial symbol's token: its first and last character
   std::vector<uint32_t> previous, next, ranks;
   std::vector<uint64_t> initial, heap;
+  TextEffort* effort = nullptr;  // hears of every run that is merged on its own, and of every merge in a long one
 };
 
 class Bpe {

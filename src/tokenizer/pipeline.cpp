@@ -95,11 +95,11 @@ void AddedTokenFinder::split(std::string_view text, const std::function<void(Par
 
 namespace {
 
-std::string replace(const NormalizerStep& step, std::string_view text) {
+std::string replace(const NormalizerStep& step, std::string_view text, TextEffort& effort) {
   std::string out;
   out.reserve(text.size());
   size_t done = 0;
-  step.pattern.each_match(text, [&](Span match) {
+  step.pattern.each_match(text, effort, [&](Span match) {
     out.append(text.substr(done, match.begin - done));
     out.append(step.content);
     check_length(out.size());
@@ -118,12 +118,12 @@ std::string_view strip(std::string_view text, bool left, bool right) {
 
 }  // namespace
 
-std::string run_normalizer(const std::vector<NormalizerStep>& steps, std::string_view input) {
+std::string run_normalizer(const std::vector<NormalizerStep>& steps, std::string_view input, TextEffort& effort) {
   std::string text(input);
   for (const NormalizerStep& step : steps) {
     check_length(text.size());
     switch (step.kind) {
-      case NormalizerStep::Kind::kReplace: text = replace(step, text); break;
+      case NormalizerStep::Kind::kReplace: text = replace(step, text, effort); break;
       case NormalizerStep::Kind::kPrepend:
         if (!text.empty()) text.insert(0, step.content);
         break;
@@ -146,10 +146,10 @@ struct Segment {
 };
 
 // Matches and what lies between them, covering the text.
-std::vector<Segment> segments_of(const TextPattern& pattern, std::string_view text, bool invert) {
+std::vector<Segment> segments_of(const TextPattern& pattern, std::string_view text, bool invert, TextEffort& effort) {
   std::vector<Segment> out;
   size_t done = 0;
-  pattern.each_match(text, [&](Span match) {
+  pattern.each_match(text, effort, [&](Span match) {
     if (match.begin != done) out.push_back({done, match.begin, invert});
     out.push_back({match.begin, match.end, !invert});
     done = match.end;
@@ -205,13 +205,13 @@ void append(Pieces& pieces, std::string_view text, const std::vector<Segment>& s
 
 std::vector<Segment> whole(std::string_view text) { return {{0, text.size(), false}}; }
 
-void split_bytes(const PreTokenizerStep& step, std::string_view piece, Pieces& out) {
+void split_bytes(const PreTokenizerStep& step, std::string_view piece, TextEffort& effort, Pieces& out) {
   std::string prefixed;
   if (step.add_prefix_space && !piece.starts_with(' ')) {
     prefixed = " " + std::string(piece);
     piece = prefixed;
   }
-  const auto segments = step.pattern ? segments_of(*step.pattern, piece, false) : whole(piece);
+  const auto segments = step.pattern ? segments_of(*step.pattern, piece, false, effort) : whole(piece);
   const auto& characters = byte_characters();
   for (const Segment& segment : segments) {
     if (segment.begin == segment.end) continue;
@@ -222,7 +222,8 @@ void split_bytes(const PreTokenizerStep& step, std::string_view piece, Pieces& o
   }
 }
 
-void split_metaspace(const PreTokenizerStep& step, std::string_view piece, bool first, Pieces& out) {
+void split_metaspace(const PreTokenizerStep& step, std::string_view piece, bool first, TextEffort& effort,
+                     Pieces& out) {
   std::string text;
   text.reserve(piece.size() + step.replacement.size());
   for (const char c : piece) {
@@ -234,7 +235,7 @@ void split_metaspace(const PreTokenizerStep& step, std::string_view piece, bool 
   }
   const bool prepend = step.prepend == PrependScheme::kAlways || (step.prepend == PrependScheme::kFirst && first);
   if (prepend && !text.starts_with(step.replacement)) text.insert(0, step.replacement);
-  const auto segments = step.split ? join(segments_of(TextPattern::literal(step.replacement), text, false),
+  const auto segments = step.split ? join(segments_of(TextPattern::literal(step.replacement), text, false, effort),
                                           SplitBehavior::kMergedWithNext)
                                    : whole(text);
   append(out, text, segments);
@@ -242,7 +243,8 @@ void split_metaspace(const PreTokenizerStep& step, std::string_view piece, bool 
 
 }  // namespace
 
-Pieces run_pre_tokenizer(const std::vector<PreTokenizerStep>& steps, std::string text, bool at_start) {
+Pieces run_pre_tokenizer(const std::vector<PreTokenizerStep>& steps, std::string text, bool at_start,
+                         TextEffort& effort) {
   Pieces pieces;
   if (!text.empty()) pieces.ends.push_back(text.size());
   pieces.text = std::move(text);
@@ -255,10 +257,12 @@ Pieces run_pre_tokenizer(const std::vector<PreTokenizerStep>& steps, std::string
       const std::string_view piece = std::string_view(pieces.text).substr(begin, end - begin);
       switch (step.kind) {
         case PreTokenizerStep::Kind::kSplit:
-          append(out, piece, join(segments_of(*step.pattern, piece, step.invert), step.behavior));
+          append(out, piece, join(segments_of(*step.pattern, piece, step.invert, effort), step.behavior));
           break;
-        case PreTokenizerStep::Kind::kByteLevel: split_bytes(step, piece, out); break;
-        case PreTokenizerStep::Kind::kMetaspace: split_metaspace(step, piece, at_start && begin == 0, out); break;
+        case PreTokenizerStep::Kind::kByteLevel: split_bytes(step, piece, effort, out); break;
+        case PreTokenizerStep::Kind::kMetaspace:
+          split_metaspace(step, piece, at_start && begin == 0, effort, out);
+          break;
         case PreTokenizerStep::Kind::kDigits:
           append(out, piece,
                  join(digit_segments(piece),
@@ -266,6 +270,7 @@ Pieces run_pre_tokenizer(const std::vector<PreTokenizerStep>& steps, std::string
           break;
       }
       check_length(out.text.size());
+      effort.tick();
       begin = end;
     }
     pieces = std::move(out);

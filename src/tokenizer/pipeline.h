@@ -62,7 +62,7 @@ class AddedTokenFinder {
 };
 
 // Runs the steps over valid UTF-8.
-std::string run_normalizer(const std::vector<NormalizerStep>& steps, std::string_view text);
+std::string run_normalizer(const std::vector<NormalizerStep>& steps, std::string_view text, TextEffort& effort);
 
 // What is encoded piece by piece: pieces that follow each other in one string; none is empty.
 struct Pieces {
@@ -71,6 +71,7 @@ struct Pieces {
 };
 
 // `text` is valid UTF-8. `at_start`: it is the beginning of what the user gave.
-Pieces run_pre_tokenizer(const std::vector<PreTokenizerStep>& steps, std::string text, bool at_start);
+Pieces run_pre_tokenizer(const std::vector<PreTokenizerStep>& steps, std::string text, bool at_start,
+                         TextEffort& effort);
 
 }  // namespace doppler

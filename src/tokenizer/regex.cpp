@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "base/error.h"
@@ -200,6 +201,10 @@ class Translator {
       atom_ = out_.size();
       return literal('{');
     }
+    // The matcher counts a repeated character as one step, however often it must be there.
+    for (const std::string_view count : {low, high}) {
+      if (count.size() > 3 && count != "1000") refuse("a repetition of more than 1000 times");
+    }
     at_ = i + 1;
     last_literal_ = kNone;
     out_ += fmt::format("{{{}{}{}}}", low.empty() ? "0" : low, comma ? "," : "", high);
@@ -382,19 +387,23 @@ TextPattern TextPattern::regex(std::string_view expression, const std::string& w
   return pattern;
 }
 
-void TextPattern::each_match(std::string_view text, const std::function<void(Span)>& match) const {
+void TextPattern::each_match(std::string_view text, TextEffort& effort, const std::function<void(Span)>& match) const {
   if (text.empty()) return;
   if (!regex_) {
-    for (size_t at = text.find(literal_); at != std::string_view::npos; at = text.find(literal_, at)) {
+    // memmem is linear whatever the two are; string_view's find is not.
+    for (size_t at = 0;; at += literal_.size()) {
+      const void* found = memmem(text.data() + at, text.size() - at, literal_.data(), literal_.size());
+      if (!found) return;
+      at = static_cast<size_t>(static_cast<const char*>(found) - text.data());
+      effort.tick();
       match({at, at + literal_.size()});
-      at += literal_.size();
     }
-    return;
   }
-  RegexMatcher matcher(*regex_, text);
+  RegexMatcher matcher(*regex_, text, effort);
   size_t from = 0;
   std::optional<size_t> last_end;
   while (from <= text.size()) {
+    effort.tick();
     const std::optional<Span> found = matcher.find(from);
     if (!found) return;
     if (found->begin == found->end && last_end == found->end) {

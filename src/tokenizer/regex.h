@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "tokenizer/text_effort.h"
+
 namespace doppler {
 
 struct Span {
@@ -29,15 +31,16 @@ class Regex {
   friend class RegexMatcher;
 };
 
-// Looks for one expression in one text. The text must be valid UTF-8 and outlive the matcher; so must the Regex.
+// Looks for one expression in one text. The text must be valid UTF-8 and outlive the matcher; so must the Regex and the
+// effort.
 class RegexMatcher {
  public:
-  RegexMatcher(const Regex& regex, std::string_view text);
+  RegexMatcher(const Regex& regex, std::string_view text, TextEffort& effort);
   ~RegexMatcher();
   RegexMatcher(const RegexMatcher&) = delete;
   RegexMatcher& operator=(const RegexMatcher&) = delete;
 
-  // The first match that begins at `from` or later. An expression that backtracks without end is an error.
+  // The first match that begins at `from` or later. Fails when the effort is spent or no longer wanted.
   std::optional<Span> find(size_t from);
 
  private:
@@ -60,7 +63,11 @@ class TextPattern {
 
   // Calls `match` for each match from left to right, none overlapping, as Hugging Face's iterator does: an empty match
   // right after another match is passed over.
-  void each_match(std::string_view text, const std::function<void(Span)>& match) const;
+  void each_match(std::string_view text, TextEffort& effort, const std::function<void(Span)>& match) const;
+  void each_match(std::string_view text, const std::function<void(Span)>& match) const {
+    TextEffort effort(text.size());
+    each_match(text, effort, match);
+  }
 
   // Null for a regular expression.
   const std::string* literal() const { return regex_ ? nullptr : &literal_; }

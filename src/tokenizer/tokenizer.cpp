@@ -63,6 +63,9 @@ Tokenizer::Tokenizer(TokenizerSpec spec, const std::string& where) {
   parts->pre_tokenizer = std::move(spec.pre_tokenizer);
   parts->post_processor = std::move(spec.post_processor);
   parts->decoder = std::move(spec.decoder);
+  size_t added_bytes = 0;
+  for (const AddedToken& token : spec.added) added_bytes += token.content.size();
+  TextEffort effort(added_bytes);
   for (const bool special : {true, false}) {  // of two tokens that look alike the special one counts
     for (const AddedToken& token : spec.added) {
       if (token.special != special) continue;
@@ -78,7 +81,7 @@ Tokenizer::Tokenizer(TokenizerSpec spec, const std::string& where) {
         parts->special[static_cast<size_t>(token.id)] = true;
       }
       if (token.normalized) {
-        std::string form = run_normalizer(parts->normalizer, token.content);
+        std::string form = run_normalizer(parts->normalizer, token.content, effort);
         parts->in_normalized.add(form, token);
         if (form != token.content) parts->normalized_forms.emplace(token.id, std::move(form));
       } else {
@@ -146,7 +149,7 @@ void Tokenizer::read_named(std::string_view config, const std::string& where) {
   }
 }
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special) const {
+std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special, std::function<bool()> cancelled) const {
   check_length(text.size());
   std::string repaired;
   if (find_invalid_utf8(text) != text.size()) {
@@ -154,12 +157,15 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special) 
     text = repaired;
   }
   const Parts& p = *parts_;
+  TextEffort effort(text.size(), std::move(cancelled));
   BpeScratch scratch;
+  scratch.effort = &effort;
   std::vector<int32_t> ids;
   const auto encode_text = [&](std::string part, bool at_start) {
-    const Pieces pieces = run_pre_tokenizer(p.pre_tokenizer, std::move(part), at_start);
+    const Pieces pieces = run_pre_tokenizer(p.pre_tokenizer, std::move(part), at_start, effort);
     size_t begin = 0;
     for (const size_t end : pieces.ends) {
+      effort.tick();
       p.bpe.encode(std::string_view(pieces.text).substr(begin, end - begin), ids, scratch);
       begin = end;
     }
@@ -169,7 +175,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special) 
       ids.push_back(outer.id);
       return;
     }
-    const std::string normal = run_normalizer(p.normalizer, text.substr(outer.begin, outer.end - outer.begin));
+    const std::string normal = run_normalizer(p.normalizer, text.substr(outer.begin, outer.end - outer.begin), effort);
     p.in_normalized.split(normal, [&](AddedTokenFinder::Part inner) {
       if (inner.id >= 0) {
         ids.push_back(inner.id);

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -34,7 +35,8 @@ class Tokenizer {
   // Any bytes are welcome: each maximal sequence that is not UTF-8 counts as U+FFFD. A character that the vocabulary
   // cannot express at all (no token, no bytes, no unknown token) leaves no trace, as with Hugging Face.
   // add_special: with the special tokens that the model expects around a text.
-  std::vector<int32_t> encode(std::string_view text, bool add_special) const;
+  // cancelled: asked now and then; once it says true, encoding fails.
+  std::vector<int32_t> encode(std::string_view text, bool add_special, std::function<bool()> cancelled = {}) const;
 
   // Valid UTF-8, always. Ids that no token has leave no trace; skip_special leaves out special tokens.
   std::string decode(std::span<const int32_t> ids, bool skip_special) const;

@@ -1,6 +1,8 @@
 #include "tokenizer/regex.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
+
+#include <random>
 
 #include "base/error.h"
 
@@ -65,6 +67,8 @@ TEST(Regex, RefusesWhatItCannotPromiseAndNamesIt) {
                                                        {"\\x{110000}", "number"},
                                                        {"*a", "quantifier"},
                                                        {"(?<=a+)b", "lookbehind"},
+                                                       {"a{1001}", "1000 times"},
+                                                       {"a{2,65535}", "1000 times"},
                                                        {"\xFF", "UTF-8"}};
   for (const auto& [expression, part] : cases) {
     try {
@@ -76,8 +80,100 @@ TEST(Regex, RefusesWhatItCannotPromiseAndNamesIt) {
   }
 }
 
+std::string refusal(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Failure& failure) {
+    return failure.what();
+  }
+  return "";
+}
+
+using ::testing::HasSubstr;
+
 TEST(Regex, GivesUpOnBacktrackingWithoutEnd) {
-  EXPECT_THROW(matches("(?:a+)+[bd]", std::string(64, 'a') + "c"), Failure);
+  EXPECT_THAT(refusal([] { matches("(?:a+)+[bd]", std::string(64, 'a') + "c"); }),
+              HasSubstr("at most 1033280 steps for all of the text, got more with '(?:a+)+[bd]'"));
+}
+
+TEST(Regex, PassingOverTextCountsToo) {
+  // 200,000 tries that each look at all that is left, without ever backtracking.
+  EXPECT_THAT(refusal([] { matches("a+b", std::string(200'000, 'a') + " b"); }), HasSubstr("gave up"));
+  EXPECT_THAT(refusal([] { matches("(?:a(?!a++b))*+c", std::string(200'000, 'a') + "d c"); }), HasSubstr("gave up"));
+}
+
+TEST(Regex, AllPiecesOfATextShareOneEffort) {
+  const std::string piece = std::string(18, 'a') + "c";  // takes some 2^18 steps
+  TextEffort effort(1000 * piece.size());
+  const TextPattern pattern = TextPattern::regex("(?:a+)+[bd]", "test");
+  int done = 0;
+  EXPECT_THAT(refusal([&] {
+                for (; done < 1000; ++done) pattern.each_match(piece, effort, [](Span) {});
+              }),
+              HasSubstr("gave up"));
+  EXPECT_LT(done, 50);
+}
+
+TEST(Regex, LongMatchesAreLeftWhenNobodyWantsThem) {
+  int asked = 0;
+  TextEffort effort(1 << 20, [&] { return ++asked > 0; });
+  EXPECT_THAT(refusal([&] {
+                TextPattern::regex("(?:a|a)+b", "test").each_match(std::string(4096, 'a') + "cb", effort, [](Span) {});
+              }),
+              HasSubstr("interrupted"));
+  EXPECT_EQ(asked, 2);  // within the match, and where it ended
+  TextEffort many(1 << 20, [&] { return true; });
+  int found = 0;
+  EXPECT_THAT(refusal([&] {
+                TextPattern::regex("a", "test").each_match(std::string(4096, 'a'), many, [&](Span) { ++found; });
+              }),
+              HasSubstr("interrupted"));
+  EXPECT_EQ(found, 255);
+  TextEffort literal(1 << 20, [&] { return true; });
+  EXPECT_THAT(refusal([&] { TextPattern::literal("a").each_match(std::string(4096, 'a'), literal, [&](Span) {}); }),
+              HasSubstr("interrupted"));
+}
+
+// A find looks at a window of the text first. Whatever lies before the text moves the windows, and changes nothing.
+TEST(Regex, WhereWindowsEndMakesNoDifference) {
+  const char* const expressions[] = {
+      "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+| ?[^\\s\\p{L}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+      "a?",
+      "x*$",
+      "^.*$",
+      "\\z|b",
+      "(?<=a)b|c",
+      "(?<!a)[bc]*",
+      "a+b",
+      "(?:ab|a)+c",
+      "a*?b",
+      "(?:a|b)*(?!c)",
+      "\\s+$",
+      ".{100}",
+      "(?=.*z)a"};
+  const char* const letters[] = {"a", "b", "c", " ", "\n", "A", "é", "🙂", "z"};
+  std::mt19937 random(3);
+  for (const char* expression : expressions) {
+    const TextPattern pattern = TextPattern::regex("#|(?:" + std::string(expression) + ")", "test");
+    for (int round = 0; round < 40; ++round) {
+      std::string text = "\n";
+      while (text.size() < 400) {
+        const char* letter = letters[random() % (round % 2 ? 9 : 3)];
+        for (unsigned n = random() % 12 ? 1 : random() % 150; n > 0; --n) text += letter;
+      }
+      std::vector<size_t> expected;
+      for (const size_t before : {0, 1, 31, 64, 100, 126, 127, 128, 129}) {
+        std::vector<size_t> ends;
+        pattern.each_match(std::string(before, '#') + text, [&](Span span) {
+          if (span.end <= before) return;
+          ends.push_back(span.begin - before);
+          ends.push_back(span.end - before);
+        });
+        if (before == 0) expected = ends;
+        ASSERT_EQ(ends, expected) << expression << " after " << before << " in " << ::testing::PrintToString(text);
+      }
+    }
+  }
 }
 
 TEST(Regex, WorksOnTextsOfMegabytes) {

@@ -246,5 +246,19 @@ TEST(MergesFromScores, BestTokensFirstAndInEveryWay) {
   EXPECT_EQ(merges[3].left, 0);  // a + ba
 }
 
+TEST(Tokenizer, LeavesATextThatNobodyWantsAnyMore) {
+  const Json split = {{"type", "Split"}, {"pattern", {{"String", " "}}}, {"behavior", "Isolated"}, {"invert", false}};
+  std::string words;
+  for (int i = 0; i < 1000; ++i) words += "ab ";
+  for (const Tokenizer& tokenizer : {make(), make({{"pre_tokenizer", split}})}) {
+    int asked = 0;
+    EXPECT_EQ(tokenizer.encode(words, false, [&] { return ++asked < 0; }).size(), 2000u);
+    EXPECT_GT(asked, 2);
+    asked = 0;
+    EXPECT_THROW(tokenizer.encode(words, false, [&] { return ++asked > 1; }), Failure);
+    EXPECT_EQ(asked, 2);
+  }
+}
+
 }  // namespace
 }  // namespace doppler

@@ -40,7 +40,7 @@ struct RegexMatcher::State {
   int32_t regex, text;
 };
 
-RegexMatcher::RegexMatcher(const Regex& regex, std::string_view text)
+RegexMatcher::RegexMatcher(const Regex& regex, std::string_view text, TextEffort&)
     : state_(new State{regex.compiled_->handle, host_text_open(text.data(), static_cast<uint32_t>(text.size()))}) {}
 
 RegexMatcher::~RegexMatcher() { host_text_close(state_->text); }
