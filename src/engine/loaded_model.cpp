@@ -52,6 +52,11 @@ LoadedModel LoadedModel::load_rdrr(const fs::path& path) {
   for (const RdrrShard& shard : reader.shards()) model.artefact_bytes += shard.size;
   model.check_weights(where);
   model.take_texts(reader.folder());
+  model.take_named_template(reader.manifest(), where);
+  if (reader.hash_algorithm() != "sha256") {
+    model.notes.push_back(fmt::format(
+        "its shards are hashed with {}, which cannot be checked; sizes and places are right", reader.hash_algorithm()));
+  }
   if (tracing(Trace::kLoader)) {
     trace(Trace::kLoader, fmt::format("{}: {} tensors in {} shards, {} bytes, {}{}", reader.folder().string(),
                                       model.weights.all().size(), reader.shards().size(), model.artefact_bytes,
@@ -66,6 +71,17 @@ void LoadedModel::take_texts(const fs::path& folder) {
     chat_template = ChatTemplate::load(folder);
   }
   recommended = recommended_sampling(folder);
+}
+
+void LoadedModel::take_named_template(const Json& manifest, const std::string& where) {
+  const Json* named = find(require_object(manifest, "inference", where), "chatTemplate");
+  if (!tokenizer || chat_template->present() || !named || !bool_or(*named, "enabled", false, where)) return;
+  const std::string type = string_or(*named, "type", "", where + ": inference.chatTemplate");
+  chat_template = ChatTemplate::from_name(type);
+  if (!type.empty() && !chat_template->present()) {
+    notes.push_back(
+        fmt::format("its chat template is of the unknown kind {}: it can complete a text, but not chat", type));
+  }
 }
 
 void LoadedModel::check_weights(const std::string& where) const {

@@ -35,7 +35,7 @@ class LoadedModel {
   Sampling recommended;      // the sampling its makers recommend, for whoever wants it; greedy if they say nothing
   std::string quantization;  // as the manifest says
   uint64_t artefact_bytes = 0;
-  std::vector<std::string> notes;  // what had to be done to the weights, for a person
+  std::vector<std::string> notes;  // what a person should know of it: what was done to weights, what could not be checked
 
   // The tokenizer, or a sentence that there is none.
   const Tokenizer& need_tokenizer() const;
@@ -47,6 +47,7 @@ class LoadedModel {
   static LoadedModel load_checkpoint(const std::filesystem::path& folder);
   // Tokenizer, chat template and recommended sampling, where the folder has them.
   void take_texts(const std::filesystem::path& folder);
+  void take_named_template(const Json& manifest, const std::string& where);  // where the folder has none
   void check_weights(const std::string& where) const;
   std::shared_ptr<const void> owner_;  // of the bytes of `weights`
 };

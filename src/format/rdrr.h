@@ -117,6 +117,7 @@ class RdrrReader {
 
   const std::filesystem::path& folder() const { return folder_; }
   const Json& manifest() const { return manifest_.json; }
+  const std::string& hash_algorithm() const { return manifest_.hash_algorithm; }  // of the shards' hashes
   const std::vector<RdrrShard>& shards() const { return manifest_.shards; }
   const std::vector<RdrrTensorEntry>& entries() const { return manifest_.tensors; }
   const RdrrTensorEntry* find_slot(std::string_view slot) const;

@@ -115,9 +115,10 @@ std::vector<int64_t> read_shape(const Json& item, const std::string& where) {
     }
     shape.push_back(dim);
   }
-  if (shape.empty() || shape.size() > 8) {
+  if (shape.empty()) shape.push_back(1);  // a scalar
+  if (shape.size() > 8) {
     fail({.code = ErrorCode::kFormat,
-          .what = "a tensor must have one to eight dimensions",
+          .what = "a tensor may have eight dimensions at most",
           .where = where,
           .got = std::to_string(shape.size())});
   }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/json.h"
 #include "jinja/template.h"
@@ -22,6 +23,9 @@ class ChatTemplate {
 
   // `special_tokens`: {"bos_token": "<s>", ...}; the template sees each as a variable.
   static ChatTemplate from_source(std::string source, Json special_tokens);
+
+  // One that a manifest names by its kind; not present() where the kind is unknown.
+  static ChatTemplate from_name(std::string_view type);
 
   bool present() const { return default_.has_value(); }
   const std::string& source() const { return source_; }  // of all its templates, one after another

@@ -56,6 +56,17 @@ void write_public(const fs::path& ours, const fs::path& folder, uint64_t shard_s
                       {"hash", std::string(64, 'a')},
                       {"offset", at}});
   }
+  Json pattern = inference["layerPattern"];  // in its other spellings
+  if (pattern["type"] == "every_n" && pattern["period"] == 2) {
+    pattern = {{"type", "alternating"}, {"globalPattern", pattern["offset"] == 0 ? "even" : "odd"}};
+  } else if (pattern["type"] == "every_n") {
+    Json types = Json::array();
+    for (int i = 0; i < from["architecture"]["numLayers"].get<int>(); ++i) {
+      const bool global = (i - pattern["offset"].get<int>()) % pattern["period"].get<int>() == 0;
+      types.push_back(global ? "full_attention" : "sliding_attention");
+    }
+    pattern = {{"type", "custom"}, {"period", nullptr}, {"layerTypes", types}, {"residualBranchScale", 1}};
+  }
   const Json& attention = inference["attention"];
   const Json& norms = inference["normalization"];
   const Json manifest = {
@@ -90,7 +101,7 @@ void write_public(const fs::path& ours, const fs::path& folder, uint64_t shard_s
          {{"tieWordEmbeddings", inference["output"]["tieWordEmbeddings"]},
           {"scaleEmbeddings", inference["output"]["scaleEmbeddings"]},
           {"finalLogitSoftcapping", inference["output"]["finalLogitSoftcapping"]}}},
-        {"layerPattern", inference["layerPattern"]},
+        {"layerPattern", pattern},
         {"chatTemplate", {{"type", "gemma"}, {"enabled", true}}},
         {"execution", {{"kernels", {{"matmul", {{"digest", "sha256:00"}}}}}}},
         {"session", {{"decodeLoop", {{"batchSize", 4}}}}}}},
@@ -112,6 +123,7 @@ TEST_P(PublicArtefact, LoadsAndComputesEveryStage) {
   write_public(scratch / "ours", scratch / "theirs", 1 << 20);
   ASSERT_TRUE(fs::exists(scratch / "theirs/shard_00001.bin")) << "tensors must cross shards";
   const LoadedModel model = LoadedModel::load(scratch / "theirs");
+  EXPECT_THAT(model.notes, ::testing::ElementsAre(::testing::HasSubstr("blake3")));
   const testing::Reference reference(source);
   const auto executor = make_executor(model, "cpu", {.context = 256, .threads = 2, .block = 0, .checked = true});
   const auto errors = testing::stage_errors(*executor, model.plan, reference);
@@ -120,6 +132,39 @@ TEST_P(PublicArtefact, LoadsAndComputesEveryStage) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PublicArtefact, ::testing::Values("gemma3-a", "gemma3-b", "gemma2-a", "qwen3-a"));
+
+// models/tiny without the files that hold its chat template; its manifest names one.
+Json tiny_without_template(const fs::path& folder) {
+  const fs::path tiny = DOPPLER_SOURCE_DIR "/models/tiny";
+  fs::create_directory(folder);
+  fs::create_symlink(tiny / "shard_00000.bin", folder / "shard_00000.bin");
+  fs::copy_file(tiny / "tokenizer.json", folder / "tokenizer.json");
+  return parse_json(slurp(tiny / "manifest.json"), "manifest.json");
+}
+
+TEST(NamedChatTemplate, SaysWhatTheModelsOwnDoes) {
+  Scratch scratch;
+  spill(scratch / "m/manifest.json", tiny_without_template(scratch / "m").dump());
+  const LoadedModel named = LoadedModel::load(scratch / "m"),
+                    own = LoadedModel::load(DOPPLER_SOURCE_DIR "/models/tiny");
+  const Json messages = Json::array({{{"role", "user"}, {"content", "A cat."}},
+                                     {{"role", "assistant"}, {"content", "Meow"}},
+                                     {{"role", "user"}, {"content", "And?"}}});
+  EXPECT_EQ(named.need_chat_template().render(messages, nullptr, true),
+            own.need_chat_template().render(messages, nullptr, true));
+  EXPECT_TRUE(named.notes.empty());
+}
+
+TEST(NamedChatTemplate, AKindThatNobodyKnowsIsNamed) {
+  Scratch scratch;
+  Json manifest = tiny_without_template(scratch / "m");
+  manifest["inference"]["chatTemplate"]["type"] = "semaphore";
+  spill(scratch / "m/manifest.json", manifest.dump());
+  EXPECT_THAT(LoadedModel::load(scratch / "m").notes, ::testing::ElementsAre(::testing::HasSubstr("semaphore")));
+  manifest["inference"]["chatTemplate"]["enabled"] = false;
+  spill(scratch / "m/manifest.json", manifest.dump());
+  EXPECT_TRUE(LoadedModel::load(scratch / "m").notes.empty());
+}
 
 // What a reader of the public format may take for granted.
 void expect_public_rules(const fs::path& folder) {
