@@ -35,6 +35,15 @@ constexpr std::string_view kFunction = "to=functions.";
 
 }  // namespace
 
+std::vector<std::string> AnswerFormat::marks() const {
+  if (channels) return {"<|channel|>", "<|message|>", "<|end|>", "<|start|>", "<|constrain|>"};
+  std::vector<std::string> all;
+  for (const std::string& mark : {think_open, think_close, call_open, call_close}) {
+    if (!mark.empty()) all.push_back(mark);
+  }
+  return all;
+}
+
 AnswerFormat answer_format(std::string_view chat_template) {
   AnswerFormat format;
   for (const KnownFormat& known : known_formats()) {

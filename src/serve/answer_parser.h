@@ -16,9 +16,9 @@ struct AnswerFormat {
   std::string think_open = {}, think_close = {};
   std::string call_open = {}, call_close = {};  // around {"name": …, "arguments": {…}}
   bool bare_calls = false;  // an answer that is nothing but such an object (or with "parameters") is a call
-  std::vector<std::string> ignored = {};     // tokens that say nothing
-  bool channels = false;                     // <|channel|>analysis<|message|>…<|end|>: a message per channel
-  bool special() const { return channels; }  // written with special tokens
+  std::vector<std::string> ignored = {};   // tokens that say nothing
+  bool channels = false;                   // <|channel|>analysis<|message|>…<|end|>: a message per channel
+  std::vector<std::string> marks() const;  // all of them; some models have special tokens for them
 };
 
 // By the marks that occur in the source of its chat template.

@@ -5,10 +5,11 @@
 #include <cmath>
 #include <ctime>
 #include <limits>
+#include <new>
 #include <random>
 
 #include "base/error.h"
-#include "grammar/grammar.h"
+#include "serve/answer_grammar.h"
 #include "serve/api.h"
 
 namespace doppler::serve {
@@ -128,6 +129,31 @@ void send_error(Context& context, const ApiError& error) {
   context.reply->send(error.status, "application/json", error_body(context.request.path, error).dump(), headers);
 }
 
+ApiError current_error() {
+  try {
+    throw;
+  } catch (const ApiError& error) {
+    return error;
+  } catch (const Failure& failure) {
+    switch (failure.error.code) {
+      case ErrorCode::kUsage:
+      case ErrorCode::kFormat:
+      case ErrorCode::kUnsupported: return {.message = failure.what()};
+      case ErrorCode::kMemory: return {.status = 503, .message = failure.what(), .type = "server_error"};
+      case ErrorCode::kFile:
+      case ErrorCode::kDevice:
+      case ErrorCode::kInternal: break;
+    }
+    return {.status = 500, .message = failure.what(), .type = "server_error"};
+  } catch (const std::bad_alloc&) {
+    return {.status = 503, .message = "there is not enough memory to answer", .type = "server_error"};
+  } catch (const std::exception& error) {
+    return {.status = 500, .message = error.what(), .type = "server_error"};
+  } catch (...) {
+    return {.status = 500, .message = "something unknown went wrong", .type = "server_error"};
+  }
+}
+
 Json openai_error(const ApiError& error) {
   return {{"error",
            {{"message", error.message},
@@ -184,6 +210,17 @@ void read_format(const Fields& format, const Fields& schema_owner, Ask& ask) {
 
 // ---- answering
 
+void post(const ContextPtr& context, std::function<void()> work) {
+  context->reply->post([context, work = std::move(work)] {
+    if (context->reply->gone()) return;
+    try {
+      work();
+    } catch (...) {
+      send_error(*context, current_error());
+    }
+  });
+}
+
 void with_model(ContextPtr context, const std::string& name, OnServed work) {
   EngineThread& engine = context->engine;
   const ModelSpec* spec = name.empty() ? &engine.models().front() : engine.find(name);
@@ -197,20 +234,14 @@ void with_model(ContextPtr context, const std::string& name, OnServed work) {
                    .code = "model_not_found"};
   }
   context->model = spec->name;
-  engine.with_model(spec->name, [context, work = std::move(work)](std::shared_ptr<const ServedModel> model,
-                                                                  const std::string& failure) {
-    context->reply->post([context, work, model, failure] {
-      if (context->reply->gone()) return;
-      try {
-        if (!model) throw ApiError{.status = 500, .message = failure, .type = "server_error"};
-        work(model);
-      } catch (const ApiError& error) {
-        send_error(*context, error);
-      } catch (const Failure& failed) {
-        send_error(*context, {.message = failed.what()});
-      }
-    });
-  });
+  engine.with_model(
+      spec->name,
+      [context, work = std::move(work)](std::shared_ptr<const ServedModel> model, const std::string& failure) {
+        post(context, [work, model, failure] {
+          if (!model) throw ApiError{.status = 500, .message = failure, .type = "server_error"};
+          work(model);
+        });
+      });
 }
 
 std::vector<int32_t> prompt_tokens(const ServedModel& model, const Ask& ask, std::string* text) {
@@ -239,22 +270,6 @@ Sampling sampling_of(const Ask& ask, const Sampling& recommended) {
   return sampling;
 }
 
-std::shared_ptr<const TokenGrammar> compile(const Constraint& constraint, const ServedModel& served) {
-  if (constraint.kind == Constraint::Kind::kNone) return nullptr;
-  const std::shared_ptr<const TokenTrie>& trie = served.trie->of(served.model.need_tokenizer());
-  try {
-    switch (constraint.kind) {
-      case Constraint::Kind::kNone: break;
-      case Constraint::Kind::kJsonObject: return grammar_of_json_object(trie);
-      case Constraint::Kind::kJsonSchema: return grammar_from_json_schema(constraint.text, constraint.param, trie);
-      case Constraint::Kind::kGrammar: return grammar_from_gbnf(constraint.text, constraint.param, trie);
-    }
-  } catch (const Failure& failure) {
-    throw ApiError{.message = failure.what(), .param = constraint.param, .code = "unsupported_value"};
-  }
-  return nullptr;
-}
-
 std::vector<std::string> tool_names(const Ask& ask) {
   std::vector<std::string> names;
   if (!ask.tool_calls || !ask.tools.is_array()) return names;
@@ -269,13 +284,31 @@ struct Answering {
   std::vector<AnswerParser> parsers;
   std::vector<Choice> choices;
   int left = 0;
+  uint64_t number = 0;  // the engine's
+  std::shared_ptr<const ServedModel> model;
+  std::vector<std::string> stop_texts;
+  bool failed = false, parallel_calls = true, show_special = false;
+
+  // Whatever goes wrong on the strand ends this answer with an error in its own format, and no other.
+  template <typename Work>
+  void guard(const Work& work) {
+    if (failed || context->reply->gone()) return;
+    try {
+      work();
+    } catch (...) {
+      failed = true;
+      context->finish = "error";
+      context->engine.cancel(number);
+      try {
+        wire->error(current_error());
+      } catch (...) {
+        context->reply->end();
+      }
+    }
+  }
 
   void take(const Piece& piece) {
-    if (context->reply->gone()) return;
-    if (!piece.failure.empty()) {
-      context->finish = "error";
-      return wire->error({.status = 500, .message = piece.failure, .type = "server_error"});
-    }
+    if (!piece.failure.empty()) throw ApiError{.status = 500, .message = piece.failure, .type = "server_error"};
     const size_t at = static_cast<size_t>(piece.sample);
     Choice& choice = choices[at];
     choice.tokens.insert(choice.tokens.end(), piece.tokens.begin(), piece.tokens.end());
@@ -286,6 +319,7 @@ struct Answering {
     const bool full = piece.reason == StopReason::kMaxTokens || piece.reason == StopReason::kContextFull ||
                       piece.reason == StopReason::kNoToken;
     choice.finish = full ? "length" : choice.calls.empty() ? "stop" : "tool_calls";
+    if (piece.reason == StopReason::kStopText) choice.stop_text = stop_text_of(choice);
     Usage& usage = context->usage;
     usage.completion += piece.total_tokens;
     usage.cached = std::max(usage.cached, static_cast<size_t>(piece.timing.found));
@@ -297,10 +331,25 @@ struct Answering {
     wire->end(choices, usage);
   }
 
-  void add(const Piece& piece, const AnswerParts& parts, Choice& choice) {
+  // The first of the stop texts in what the tokens say, which is the one that the answer ended with.
+  std::string stop_text_of(const Choice& choice) const {
+    const std::string all = model->model.need_tokenizer().decode(choice.tokens, /*skip_special=*/!show_special);
+    size_t first = std::string::npos;
+    std::string found;
+    for (const std::string& text : stop_texts) {
+      const size_t at = all.find(text);
+      if (at >= first) continue;
+      first = at;
+      found = text;
+    }
+    return found;
+  }
+
+  void add(const Piece& piece, AnswerParts parts, Choice& choice) {
     if (parts.empty() && piece.tokens.empty()) return;
     choice.reasoning += parts.reasoning;
     choice.content += parts.content;
+    if (!parallel_calls) parts.calls.resize(std::min<size_t>(parts.calls.size(), choice.calls.empty() ? 1 : 0));
     choice.calls.insert(choice.calls.end(), parts.calls.begin(), parts.calls.end());
     wire->delta(piece.sample, parts, piece, choice);
   }
@@ -326,7 +375,6 @@ void ask_engine(ContextPtr context, const Ask& ask, const std::shared_ptr<const 
     throw ApiError{.message = fmt::format("'n' must be 1 to {}", context->engine.sequences()), .param = "n"};
   }
   request.options = ask.options;
-  request.options.grammar = compile(ask.constraint, served);
   request.options.sampling = sampling_of(ask, served.model.recommended);
   request.options.end_ids = served.model.config.eos_ids;
   const int room = static_cast<int>(context_tokens - prompt);
@@ -340,9 +388,17 @@ void ask_engine(ContextPtr context, const Ask& ask, const std::shared_ptr<const 
   }
   request.samples = ask.samples;
   request.client = context->request.client;
-  const AnswerFormat format =
+  AnswerFormat format =
       ask.chat && served.model.chat_template ? answer_format(served.model.chat_template->source()) : AnswerFormat{};
-  request.options.show_special = format.special();
+  const Tokenizer& tokenizer = served.model.need_tokenizer();
+  const std::vector<std::string> marks = format.marks();
+  request.options.show_special = std::any_of(marks.begin(), marks.end(), [&](const std::string& mark) {
+    return tokenizer.is_special(tokenizer.token_id(mark));
+  });
+  if (ask.constraint.kind != Constraint::Kind::kNone || ask.must_call)
+    request.options.grammar = answer_grammar(ask, format, prompt_text, served.trie->of(tokenizer));
+  // A template that has no words for calls: the object alone.
+  if (ask.must_call && !format.channels && format.call_open.empty()) format.bare_calls = true;
 
   // Whoever lets go of it last, it goes on the strand: the engine thread does not wait for a log line.
   const std::shared_ptr<Answering> answering(new Answering, [reply = context->reply](Answering* last) {
@@ -351,21 +407,29 @@ void ask_engine(ContextPtr context, const Ask& ask, const std::shared_ptr<const 
   answering->context = context;
   answering->wire = make_wire(served);
   answering->left = ask.samples;
+  answering->parallel_calls = ask.parallel_calls;
+  answering->model = model;
+  answering->stop_texts = request.options.stop_texts;
+  answering->show_special = request.options.show_special;
   answering->choices.resize(static_cast<size_t>(ask.samples));
   for (int i = 0; i < ask.samples; ++i) answering->parsers.emplace_back(format, prompt_text, tool_names(ask));
   context->usage.prompt = prompt;
   const std::shared_ptr<HttpReply> reply = context->reply;
   const uint64_t number = context->engine.submit(model, std::move(request), [reply, answering](Piece piece) {
-    reply->post([answering, piece = std::move(piece)] { answering->take(piece); });
+    reply->post([answering, piece = std::move(piece)] { answering->guard([&] { answering->take(piece); }); });
   });
   if (number == 0)
     throw ApiError{
         .status = 429, .message = "too many requests are waiting", .code = "queue_full", .type = "rate_limit_error"};
-  reply->on_gone([context, number] {
-    context->finish = "client_gone";
-    context->engine.cancel(number);
+  answering->number = number;
+  // The context holds the reply: were it held in turn, neither would go where a server stops before the answer's end.
+  reply->on_gone([weak = std::weak_ptr(context), number] {
+    const ContextPtr still = weak.lock();
+    if (!still) return;
+    still->finish = "client_gone";
+    still->engine.cancel(number);
   });
-  answering->wire->start();
+  answering->guard([&] { answering->wire->start(); });
 }
 
 }  // namespace

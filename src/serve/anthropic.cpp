@@ -90,11 +90,15 @@ Ask read_ask(const Fields& fields) {
     }
   }
   if (const Json* choice = fields.find("tool_choice")) {
-    const std::string type = Fields(*choice, "tool_choice.").need_string("type");
+    const Fields wanted(*choice, "tool_choice.");
+    const std::string type = wanted.need_string("type");
+    ask.parallel_calls = !wanted.boolean("disable_parallel_tool_use", false);
     if (type == "none") {
       ask.tools = {};
+    } else if (type == "any" || type == "tool") {
+      require_call(fields, type == "tool" ? wanted.need_string("name") : "", ask);
     } else if (type != "auto") {
-      fields.refuse("tool_choice", "only auto and none are; another choice needs a constrained answer");
+      wanted.wrong("type", "auto, any, tool or none", (*choice)["type"]);
     }
   }
   return ask;
@@ -133,11 +137,13 @@ class AnthropicWire : public Wire {
     const Choice& choice = choices[0];
     const char* reason = choice.finish == "length"       ? "max_tokens"
                          : choice.finish == "tool_calls" ? "tool_use"
-                                                         : "end_turn";
+                         : choice.stop_text.empty()      ? "end_turn"
+                                                         : "stop_sequence";
+    const Json stop = choice.stop_text.empty() ? Json() : Json(choice.stop_text);
     if (stream_) {
       close();
       event({{"type", "message_delta"},
-             {"delta", {{"stop_reason", reason}, {"stop_sequence", nullptr}}},
+             {"delta", {{"stop_reason", reason}, {"stop_sequence", stop}}},
              {"usage", usage_json(usage)}});
       event({{"type", "message_stop"}});
       return context_->reply->end();
@@ -153,7 +159,9 @@ class AnthropicWire : public Wire {
                          {"name", call.name},
                          {"input", parse_json(call.arguments, "arguments")}});
     }
-    send_json(*context_->reply, message(std::move(content), reason, usage));
+    Json whole = message(std::move(content), reason, usage);
+    whole["stop_sequence"] = stop;
+    send_json(*context_->reply, whole);
   }
   void error(const ApiError& error) override {
     if (!context_->reply->begun()) return send_error(*context_, error);

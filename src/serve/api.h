@@ -73,6 +73,9 @@ struct Ask {
   int samples = 1;
   bool stream = false;
   bool tool_calls = true;  // whether calls in the answer are looked for
+  bool must_call = false;  // the answer is a call of a tool
+  std::string only_call;   // of this one; empty: of any
+  bool parallel_calls = true;
 };
 
 struct Choice {  // of one sample, so far
@@ -80,7 +83,8 @@ struct Choice {  // of one sample, so far
   std::vector<ToolCall> calls;
   std::vector<int32_t> tokens;
   std::vector<TokenLogprobs> logprobs;
-  std::string finish;  // "stop", "length" or "tool_calls" once it has ended
+  std::string finish;     // "stop", "length" or "tool_calls" once it has ended
+  std::string stop_text;  // that ended it; empty: none did
 };
 
 struct Usage {
@@ -125,6 +129,11 @@ std::vector<int32_t> prompt_tokens(const ServedModel& model, const Ask& ask, std
 using OnServed = std::function<void(const std::shared_ptr<const ServedModel>& model)>;
 void with_model(ContextPtr context, const std::string& name, OnServed work);
 
+// Runs work for the request on its connection's strand; what it throws is the answer.
+void post(const ContextPtr& context, std::function<void()> work);
+// What is being caught, as an answer: what the request caused is a 400, what it did not is a 500, or a 503 where trying
+// again may help. Only inside a catch.
+ApiError current_error();
 // Sends an error in the words of the API that the path belongs to.
 Json openai_error(const ApiError& error);
 Json error_body(const std::string& path, const ApiError& error);
@@ -149,6 +158,8 @@ Json ollama_tags(const EngineThread& engine);
 // A conversation in OpenAI's words to one that templates take.
 Json openai_messages(const Json& messages, const std::string& where);
 void read_tools(const Fields& fields, Ask& ask);
+// The answer is to be a call; of the named tool, or of any where the name is empty.
+void require_call(const Fields& fields, const std::string& name, Ask& ask);
 // {"type": "text"}, {"type": "json_object"}, or {"type": "json_schema"} with the schema in `schema_owner`, which is the
 // format itself or its member "json_schema".
 void read_format(const Fields& format, const Fields& schema_owner, Ask& ask);

@@ -1,6 +1,8 @@
 // /v1/chat/completions and /v1/completions in OpenAI's words.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "serve/api.h"
 
@@ -14,11 +16,11 @@ std::string token_text(const Tokenizer& tokenizer, int32_t id) {
   return twice.starts_with(once) ? twice.substr(once.size()) : once;
 }
 
+// A token may be a part of a character: its text is then the sign for what is no character, its bytes are its own.
 Json token_json(const Tokenizer& tokenizer, int32_t id, float logprob) {
-  const std::string text = token_text(tokenizer, id);
   std::vector<int> bytes;
-  for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
-  return {{"token", text}, {"logprob", logprob}, {"bytes", Json(bytes)}};
+  for (const char c : tokenizer.token_bytes(id)) bytes.push_back(static_cast<unsigned char>(c));
+  return {{"token", token_text(tokenizer, id)}, {"logprob", logprob}, {"bytes", Json(bytes)}};
 }
 
 Json chat_logprobs(const Tokenizer& tokenizer, std::span<const int32_t> tokens, std::span<const TokenLogprobs> noted) {
@@ -312,13 +314,33 @@ void read_tools(const Fields& fields, Ask& ask) {
       ask.tools.push_back({{"type", "function"}, {"function", std::move(function)}});
     }
   }
-  if (const Json* choice = fields.find("tool_choice")) {
-    if (*choice == Json("none")) {
-      ask.tools = {};
-    } else if (*choice != Json("auto")) {
-      fields.refuse("tool_choice", "only auto and none are; another choice needs a constrained answer");
-    }
+  ask.parallel_calls = fields.boolean("parallel_tool_calls", true);
+  const Json* choice = fields.find("tool_choice");
+  if (!choice || *choice == Json("auto")) return;
+  if (*choice == Json("none")) {
+    ask.tools = {};
+  } else if (*choice == Json("required")) {
+    require_call(fields, "", ask);
+  } else if (choice->is_object() && Fields(*choice, "tool_choice.").string("type", "function") == "function") {
+    const Fields named(*choice, fields.path("tool_choice."));  // {"function": {"name": …}}, or without the "function"
+    const Json* function = named.find("function");
+    require_call(fields, (function ? Fields(*function, named.path("function.")) : named).need_string("name"), ask);
+  } else {
+    fields.wrong("tool_choice", "none, auto, required or a function", *choice);
   }
+}
+
+void require_call(const Fields& fields, const std::string& name, Ask& ask) {
+  std::vector<std::string> names;
+  for (const Json& tool : ask.tools.is_array() ? ask.tools : Json::array())
+    names.push_back(tool["function"]["name"].text());
+  if (names.empty())
+    throw ApiError{.message = "'tool_choice' asks for a call, and there are no tools", .param = "tools"};
+  if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end()) {
+    fields.wrong("tool_choice", fmt::format("one of the tools: {}", fmt::join(names, ", ")), Json(name));
+  }
+  ask.must_call = true;
+  ask.only_call = name;
 }
 
 void openai_chat(ContextPtr context) {

@@ -97,12 +97,8 @@ void Server::handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
   try {
     check_access(context->request, *context->reply);
     route(context);
-  } catch (const ApiError& error) {
-    send_error(*context, error);
-  } catch (const Failure& failure) {
-    send_error(*context, {.message = failure.what()});
-  } catch (const std::exception& error) {
-    send_error(*context, {.status = 500, .message = error.what(), .type = "server_error"});
+  } catch (...) {
+    send_error(*context, current_error());
   }
 }
 

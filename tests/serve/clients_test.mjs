@@ -119,6 +119,17 @@ test('openai: log-probabilities', async () => {
   assert.deepEqual(streamed, logprobs.content);
 });
 
+test('openai: the bytes of a token are its own, also where they are no character', async () => {
+  const client = await openai();
+  const { tokens } = await (await server.post('/tokenize', { content: '\u{1F984}', add_special: false })).json();
+  const parts = [];
+  for (const id of tokens) {
+    const { logprobs } = (await client.chat.completions.create({ model: 'tiny', messages, max_tokens: 1, temperature: 0, logprobs: true, logit_bias: { [id]: 100 } })).choices[0];
+    parts.push(...logprobs.content[0].bytes);
+  }
+  assert.deepEqual(Buffer.from(parts).toString().trim(), '\u{1F984}');
+});
+
 test('openai: logit_bias bans and forces', async () => {
   const client = await openai();
   const { tokens } = await (await server.post('/tokenize', { content: ' cat', add_special: false })).json();
@@ -175,6 +186,45 @@ test('openai: an abort ends the work', async () => {
   assert.equal(server.lines().findLast((line) => line.model).finish, 'client_gone');
 });
 
+const endless = { 1: -100, 5: -100 };  // never the tokens that end an answer
+async function ended(begin) {
+  const before = server.lines().filter((line) => line.model).length;
+  await begin();
+  await until(async () => (await server.metric('num_requests_running')) === 0, 'the answer to end');
+  await until(() => server.lines().filter((line) => line.model).length > before, 'the line of the log');
+  assert.equal(server.lines().findLast((line) => line.model).finish, 'client_gone');
+}
+
+test('the other clients: an abort ends the work', async () => {
+  const { streamText } = await import('ai');
+  const { createOpenAICompatible } = await import('@ai-sdk/openai-compatible');
+  const { default: Anthropic } = await import('@anthropic-ai/sdk');
+  const { Ollama } = await import('ollama');
+  const { ChatOpenAI } = await import('@langchain/openai');
+  const long = [{ role: 'user', content: 'Tell me a very long story.' }];
+  await ended(async () => {
+    const stop = new AbortController();
+    const model = createOpenAICompatible({ name: 'doppler', baseURL: `${server.url}/v1`, transformRequestBody: (body) => ({ ...body, logit_bias: endless }) })('tiny');
+    const stream = streamText({ model, messages: long, temperature: 1, abortSignal: stop.signal, onError: () => {} });
+    for await (const part of stream.textStream) if (part) break;
+    stop.abort();
+  });
+  await ended(async () => {
+    const stream = new Anthropic({ baseURL: server.url, apiKey: 'none', maxRetries: 0 }).messages.stream({ model: 'tiny', messages: long, max_tokens: 900, temperature: 100, top_k: 0, top_p: 1 });
+    stream.on('text', () => stream.abort());
+    await assert.rejects(stream.finalMessage(), Anthropic.APIUserAbortError);
+  });
+  await ended(async () => {
+    const stream = await new Ollama({ host: server.url }).chat({ model: 'tiny', messages: long, stream: true, format: { type: 'string', minLength: 2000 } });
+    await assert.rejects(async () => { for await (const part of stream) stream.abort(); }, { name: 'AbortError' });
+  });
+  await ended(async () => {
+    const stop = new AbortController();
+    const client = new ChatOpenAI({ model: 'tiny', temperature: 1, apiKey: 'none', maxRetries: 0, modelKwargs: { logit_bias: endless }, configuration: { baseURL: `${server.url}/v1` } });
+    await assert.rejects(async () => { for await (const chunk of await client.stream('A long story.', { signal: stop.signal })) stop.abort(); });
+  });
+});
+
 test('ai with @ai-sdk/openai-compatible: text and stream', async () => {
   const { generateText, streamText } = await import('ai');
   const { createOpenAICompatible } = await import('@ai-sdk/openai-compatible');
@@ -200,6 +250,13 @@ test('@anthropic-ai/sdk: messages, streamed and not, and counting', async () => 
   assert.deepEqual(final.content, whole.content);
   const counted = await client.messages.countTokens({ model: 'tiny', messages, system: 'You tell stories.' });
   assert.equal(counted.input_tokens, whole.usage.input_tokens + whole.usage.cache_read_input_tokens);
+  const word = whole.content[0].text.split(' ')[4];
+  const stops = { ...ask, stop_sequences: ['never said', word] };
+  for (const cut of [await client.messages.create(stops), await client.messages.stream(stops).finalMessage()]) {
+    assert.equal(cut.stop_reason, 'stop_sequence');
+    assert.equal(cut.stop_sequence, word);
+    assert.equal(cut.content[0].text, whole.content[0].text.slice(0, whole.content[0].text.indexOf(word)));
+  }
   await assert.rejects(client.messages.create({ ...ask, model: 'gone' }), (error) => error instanceof Anthropic.NotFoundError);
 });
 

@@ -1,6 +1,8 @@
 // Starts `doppler serve` on a port that is free, and finds the clients where tools/setup.sh put them.
 import { spawn } from 'node:child_process';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { registerHooks } from 'node:module';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 
@@ -48,4 +50,30 @@ export async function until(condition, what, ms = 10000) {
     if (await condition()) return;
   }
   throw new Error(`waited ${ms} ms for ${what}`);
+}
+
+// A model like tiny whose chat template says something else, under its own name. <pad> may have another one: it is a
+// token that nothing else needs.
+export function variantOfTiny(name, chatTemplate, pad = '<pad>') {
+  const from = path.join(root, 'models', 'tiny'), folder = mkdtempSync(path.join(tmpdir(), 'doppler-serve-'));
+  process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
+  for (const file of readdirSync(from)) symlinkSync(path.join(from, file), path.join(folder, file));
+  const rewrite = (file, change) => {
+    const json = JSON.parse(readFileSync(path.join(from, file)));
+    change(json);
+    rmSync(path.join(folder, file));
+    writeFileSync(path.join(folder, file), JSON.stringify(json));
+  };
+  rewrite('tokenizer_config.json', (config) => {
+    config.chat_template = chatTemplate(config.chat_template);
+    if (pad !== '<pad>') delete config.pad_token;
+  });
+  if (pad !== '<pad>') {
+    rewrite('tokenizer.json', (tokenizer) => {
+      Object.assign(tokenizer.added_tokens[0], { content: pad, special: false });
+      delete tokenizer.model.vocab['<pad>'];
+      tokenizer.model.vocab[pad] = 0;
+    });
+  }
+  return `${name}=${folder}`;
 }
