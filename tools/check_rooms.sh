@@ -51,7 +51,7 @@ budget() {
 }
 budget base 2500
 budget format 2950
-budget tokenizer 3550
+budget tokenizer 3750
 budget jinja 6900
 budget grammar 3500
 budget model 2310

@@ -1,6 +1,7 @@
 #include "tokenizer/pipeline.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/utf8.h"
 #include "tokenizer/unicode.h"
@@ -35,56 +36,89 @@ size_t leading_space(std::string_view text) {
 
 void AddedTokenFinder::add(std::string_view pattern, const AddedToken& token) {
   if (pattern.empty()) return;
-  uint32_t node = 0;
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    const char byte = pattern[i];
-    uint32_t found = i == 0 ? roots_[static_cast<unsigned char>(byte)] : nodes_[node].child;
-    while (i > 0 && found != 0 && nodes_[found].byte != byte) found = nodes_[found].sibling;
-    if (found == 0) {
-      found = static_cast<uint32_t>(nodes_.size());
-      nodes_.push_back({0, i == 0 ? 0 : nodes_[node].child, -1, byte});
-      (i == 0 ? roots_[static_cast<unsigned char>(byte)] : nodes_[node].child) = found;
-    }
-    node = found;
-  }
-  if (nodes_[node].token >= 0) return;
-  nodes_[node].token = static_cast<int32_t>(tokens_.size());
-  tokens_.push_back({token.id, token.single_word, token.lstrip, token.rstrip});
+  tokens_.push_back({std::string(pattern.rbegin(), pattern.rend()), pattern.size(), token.id, token.single_word,
+                     token.lstrip, token.rstrip});
+  longest_ = std::max(longest_, pattern.size());
 }
 
-bool AddedTokenFinder::longest_at(std::string_view text, size_t at, size_t& end, int32_t& token) const {
-  bool found = false;
-  uint32_t node = roots_[static_cast<unsigned char>(text[at])];
-  while (node != 0) {
-    ++at;
-    if (nodes_[node].token >= 0) {
-      found = true;
-      end = at;
-      token = nodes_[node].token;
+void AddedTokenFinder::build() {
+  std::vector<int32_t> sorted(tokens_.size());
+  std::iota(sorted.begin(), sorted.end(), 0);
+  const auto backwards = [&](size_t i) -> const std::string& {
+    return tokens_[static_cast<size_t>(sorted[i])].backwards;
+  };
+  std::stable_sort(sorted.begin(), sorted.end(), [&](int32_t a, int32_t b) {
+    return tokens_[static_cast<size_t>(a)].backwards < tokens_[static_cast<size_t>(b)].backwards;
+  });
+  // A node is the tokens of `sorted` that begin with its string, and the string's length.
+  struct Range {
+    size_t begin, end, length;
+  };
+  std::vector<Range> ranges = {{0, sorted.size(), 0}};
+  nodes_.assign(1, {});
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    auto [begin, end, length] = ranges[i];
+    const uint32_t shorter = nodes_[i].shorter;
+    nodes_[i].token = nodes_[shorter].token;
+    if (begin < end && backwards(begin).size() == length) nodes_[i].token = sorted[begin];
+    while (begin < end && backwards(begin).size() == length) ++begin;
+    nodes_[i].children = static_cast<uint32_t>(nodes_.size());
+    while (begin < end) {
+      const char byte = backwards(begin)[length];
+      const size_t first = begin;
+      while (begin < end && backwards(begin)[length] == byte) ++begin;
+      const auto child = static_cast<uint32_t>(nodes_.size());
+      nodes_.push_back({0, i == 0 ? 0 : step(shorter, byte), -1, static_cast<unsigned char>(byte)});
+      ranges.push_back({first, begin, length + 1});
+      if (i == 0) roots_[static_cast<unsigned char>(byte)] = child;
     }
-    if (at == text.size()) break;
-    node = nodes_[node].child;
-    while (node != 0 && nodes_[node].byte != text[at]) node = nodes_[node].sibling;
   }
-  return found;
+  nodes_.push_back({static_cast<uint32_t>(nodes_.size())});
+  for (Token& token : tokens_) token.backwards = {};
+}
+
+uint32_t AddedTokenFinder::step(uint32_t node, char signed_byte) const {
+  const auto byte = static_cast<unsigned char>(signed_byte);
+  for (; node != 0; node = nodes_[node].shorter) {
+    const auto begin = nodes_.begin() + nodes_[node].children, end = nodes_.begin() + nodes_[node + 1].children;
+    const auto child = std::lower_bound(begin, end, byte, [](const Node& n, unsigned char b) { return n.byte < b; });
+    if (child != end && child->byte == byte) return static_cast<uint32_t>(child - nodes_.begin());
+  }
+  return roots_[byte];
 }
 
 void AddedTokenFinder::split(std::string_view text, const std::function<void(Part)>& part) const {
-  size_t done = 0;  // text before this belongs to a part already
-  if (!tokens_.empty()) {
-    for (size_t at = 0; at < text.size();) {
-      size_t end = 0;
-      int32_t index = -1;
-      if (!longest_at(text, at, end, index)) {
-        ++at;
-        continue;
+  size_t at = 0;         // matches before this overlap one that came first
+  size_t done = 0;       // text before this belongs to a part already
+  size_t space_end = 0;  // where the white space that was looked at last ends
+  struct Match {
+    size_t begin;
+    const Token* token;
+  };
+  std::vector<Match> matches;  // of one block, the last first
+  const size_t block = std::max<size_t>(longest_, 65536);
+  for (size_t from = 0; from < text.size() && !tokens_.empty(); from += block) {
+    const size_t to = std::min(from + block, text.size());
+    uint32_t node = 0;
+    matches.clear();
+    for (size_t i = std::min(to + longest_ - 1, text.size()); i-- > from;) {
+      node = step(node, text[i]);
+      if (const int32_t token = nodes_[node].token; token >= 0 && i < to) {
+        matches.push_back({i, &tokens_[static_cast<size_t>(token)]});
       }
-      size_t begin = at;
-      at = end;  // a match that is refused below is passed over all the same
-      const Flags& token = tokens_[static_cast<size_t>(index)];
+    }
+    for (auto match = matches.rbegin(); match != matches.rend(); ++match) {
+      size_t begin = match->begin;
+      if (begin < at) continue;
+      const Token& token = *match->token;
+      size_t end = at = begin + token.length;  // a match that is refused below is passed over all the same
       if (token.single_word && (ends_with_word(text.substr(0, begin)) || starts_with_word(text.substr(end)))) continue;
-      if (token.lstrip) begin = std::max(without_trailing_space(text.substr(0, begin)), done);
-      if (token.rstrip) end += leading_space(text.substr(end));
+      if (token.lstrip && begin > done) begin = done + without_trailing_space(text.substr(done, begin - done));
+      if (token.lstrip) begin = std::max(begin, done);
+      if (token.rstrip) {
+        if (end >= space_end) space_end = end + leading_space(text.substr(end));
+        end = space_end;
+      }
       if (done < begin) part({done, begin, -1});
       if (begin < end) part({begin, end, token.id});  // nothing is left of it where another token took its space
       done = end;

@@ -28,12 +28,15 @@ inline void check_length(size_t bytes) {
   }
 }
 
-// Finds added tokens in running text: leftmost first, and of those that begin at one place the longest.
+// Finds added tokens in running text: leftmost first, and of those that begin at one place the longest. Time is linear
+// in the text, whatever the tokens: an automaton of Aho and Corasick's reads text and tokens backwards, so that what it
+// knows at a place is the longest token that begins there.
 class AddedTokenFinder {
  public:
   // Adds a token; `pattern` is its content as it stands in the text that will be searched. Of two tokens with one
   // pattern the first counts.
   void add(std::string_view pattern, const AddedToken& token);
+  void build();  // after the last of them, once
 
   struct Part {
     size_t begin = 0, end = 0;  // bytes of the text
@@ -46,19 +49,23 @@ class AddedTokenFinder {
 
  private:
   struct Node {
-    uint32_t child = 0, sibling = 0;  // indices into nodes_; 0 is none
-    int32_t token = -1;               // into tokens_
-    char byte = 0;
+    uint32_t children = 0;  // the first of them in nodes_; they end where the next node's begin
+    uint32_t shorter = 0;   // the node of the longest other string that ends as this one's does
+    int32_t token = -1;     // the longest that ends as this node's string does, in tokens_
+    unsigned char byte = 0;
   };
-  struct Flags {
+  struct Token {
+    std::string backwards;  // until build()
+    size_t length;
     int32_t id;
     bool single_word, lstrip, rstrip;
   };
-  bool longest_at(std::string_view text, size_t at, size_t& end, int32_t& token) const;
+  uint32_t step(uint32_t node, char byte) const;
 
-  std::vector<Node> nodes_{1};
-  std::array<uint32_t, 256> roots_{};  // the node of each first byte
-  std::vector<Flags> tokens_;
+  std::vector<Node> nodes_;            // by length of their strings, and one more to end the last one's children
+  std::array<uint32_t, 256> roots_{};  // the node of each last byte
+  std::vector<Token> tokens_;
+  size_t longest_ = 0;
 };
 
 // Runs the steps over valid UTF-8.

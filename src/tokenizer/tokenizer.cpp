@@ -89,6 +89,8 @@ Tokenizer::Tokenizer(TokenizerSpec spec, const std::string& where) {
       }
     }
   }
+  parts->in_text.build();
+  parts->in_normalized.build();
   for (const TemplatePiece& piece : parts->post_processor) {
     for (const int32_t id : piece.ids) {
       if (!parts->added.has(id) && !parts->bpe.vocabulary().has(id)) {
