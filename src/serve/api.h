@@ -148,10 +148,12 @@ std::string iso_time();
 void openai_chat(ContextPtr context);
 void openai_completions(ContextPtr context);
 void openai_responses(ContextPtr context);
+void openai_embeddings(ContextPtr context);
 void anthropic_messages(ContextPtr context);
 void anthropic_count_tokens(ContextPtr context);
 void ollama_chat(ContextPtr context);
 void ollama_generate(ContextPtr context);
+void ollama_embed(ContextPtr context);
 void ollama_show(ContextPtr context);
 Json ollama_tags(const EngineThread& engine);
 

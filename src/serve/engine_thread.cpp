@@ -95,11 +95,11 @@ void EngineThread::load(const ModelSpec& spec) {
 }
 
 uint64_t EngineThread::submit(std::shared_ptr<const ServedModel> model, GenerateRequest request,
-                              OnEnginePiece on_piece) {
+                              OnEnginePiece on_piece, EngineWork work) {
   const std::lock_guard lock(mutex_);
-  if (unfinished_ >= options_.queue) return 0;
+  if (stopping_ || unfinished_ >= options_.queue) return 0;
   ++unfinished_;
-  inbox_.emplace_back(++numbers_, Job{std::move(model), std::move(request), std::move(on_piece)});
+  inbox_.emplace_back(++numbers_, Job{std::move(model), std::move(request), std::move(on_piece), std::move(work)});
   changed_.notify_all();
   return numbers_;
 }
@@ -167,9 +167,21 @@ void EngineThread::loop() {
   }
   for (const auto& running : running_) fail_all(*running, "the server is stopping");
   running_.clear();
+  std::deque<std::pair<uint64_t, Job>> late;
+  {
+    const std::lock_guard lock(mutex_);
+    late.swap(inbox_);
+  }
+  for (const auto& [number, job] : late) job.on_piece({.failure = "the server is stopping"});
 }
 
 void EngineThread::start(Running& running, uint64_t number, Job job) {
+  if (job.work) {
+    running.jobs[number] = 0;
+    sinks_[number] = job.on_piece;
+    running.work.emplace_back(number, std::move(job.work));
+    return;
+  }
   struct Seen {
     size_t tokens = 0;
     double last_s = 0;
@@ -226,7 +238,24 @@ void EngineThread::start(Running& running, uint64_t number, Job job) {
   --unfinished_;
 }
 
+void EngineThread::do_work(Running& running) {
+  const uint64_t number = running.work.front().first;
+  std::string failure;
+  try {
+    if (!running.work.front().second(*running.executor)) return;
+  } catch (const std::exception& error) {
+    failure = error.what();
+  }
+  running.work.pop_front();
+  running.jobs.erase(number);
+  const OnEnginePiece sink = sinks_.at(number);
+  sinks_.erase(number);
+  --unfinished_;
+  sink({.finished = true, .failure = failure});
+}
+
 void EngineThread::step(Running& running) {
+  if (!running.work.empty()) do_work(running);
   try {
     running.generator->step();
   } catch (const std::exception& error) {
@@ -242,6 +271,7 @@ void EngineThread::fail_all(Running& running, const std::string& why) {
     sinks_.erase(number);
   }
   running.jobs.clear();
+  running.work.clear();
   running.generator.reset();
 }
 

@@ -68,6 +68,10 @@ struct Piece {
 };
 using OnEnginePiece = std::function<void(Piece piece)>;  // on the engine thread: may only hand it over
 
+// Something else than an answer, done on the engine thread a little at a time, between two steps of the answers: called
+// until it returns true. What it holds of the cache when it returns must leave room for a sequence of full length.
+using EngineWork = std::function<bool(Executor& executor)>;
+
 class EngineThread {
  public:
   EngineThread(std::vector<ModelSpec> models, EngineOptions options, Metrics& metrics);
@@ -82,7 +86,9 @@ class EngineThread {
   void with_model(const std::string& name, OnModel on_model);
 
   // Its number; 0: too many are waiting. The request must be one that can run (see Generator::submit).
-  uint64_t submit(std::shared_ptr<const ServedModel> model, GenerateRequest request, OnEnginePiece on_piece);
+  // With `work` it is that which runs, for request.client, and its end is a finished piece or a failure.
+  uint64_t submit(std::shared_ptr<const ServedModel> model, GenerateRequest request, OnEnginePiece on_piece,
+                  EngineWork work = {});
   // The answer ends within a step, and no more pieces come.
   void cancel(uint64_t number);
   int sequences() const { return options_.sequences; }
@@ -93,13 +99,15 @@ class EngineThread {
     std::shared_ptr<const ServedModel> model;
     GenerateRequest request;
     OnEnginePiece on_piece;
+    EngineWork work;
   };
   struct Running {  // a loaded model, of which the engine thread alone touches executor and generator
     std::shared_ptr<const ServedModel> served;
     std::unique_ptr<Executor> executor;
     std::unique_ptr<Generator> generator;
     std::map<uint64_t, uint64_t> jobs;  // by number: the generator's own
-    double idle_since = 0;              // seconds
+    std::deque<std::pair<uint64_t, EngineWork>> work;
+    double idle_since = 0;  // seconds
   };
   struct Slot {  // of one model; under mutex_
     std::shared_ptr<const ServedModel> served;
@@ -111,6 +119,7 @@ class EngineThread {
   void loop();
   void start(Running& running, uint64_t number, Job job);
   void step(Running& running);
+  void do_work(Running& running);
   void fail_all(Running& running, const std::string& why);
   void publish();
 

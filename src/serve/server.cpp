@@ -154,10 +154,12 @@ void Server::route(const ContextPtr& context) {
   static const std::map<std::string, Route> posts = {{"/v1/chat/completions", openai_chat},
                                                      {"/v1/completions", openai_completions},
                                                      {"/v1/responses", openai_responses},
+                                                     {"/v1/embeddings", openai_embeddings},
                                                      {"/v1/messages", anthropic_messages},
                                                      {"/v1/messages/count_tokens", anthropic_count_tokens},
                                                      {"/api/chat", ollama_chat},
                                                      {"/api/generate", ollama_generate},
+                                                     {"/api/embed", ollama_embed},
                                                      {"/api/show", ollama_show},
                                                      {"/tokenize", [](ContextPtr c) { tokenize(c); }},
                                                      {"/detokenize", [](ContextPtr c) { detokenize(c); }}};
