@@ -120,10 +120,10 @@ class Chat {
     return line == "y" || line == "Y" || line == "yes";
   }
 
-  std::vector<int32_t> tokens_of(const Conversation& conversation) const {
+  std::vector<int32_t> tokens_of(const Conversation& conversation) {
     const std::string text =
         model_->chat_template->render(conversation.to_json(), Json(), conversation.awaits_answer());
-    return model_->need_tokenizer().encode(text, false);
+    return model_->need_tokenizer().encode(text, false, [this] { return interrupt_.lower(); });
   }
 
   void ask(const std::string& question) {

@@ -11,7 +11,7 @@ namespace doppler {
 
 class TextEffort {
  public:
-  // `cancelled` is asked now and then, from the thread that encodes.
+  // `cancelled` is asked now and then, from the thread that encodes, until it says true.
   explicit TextEffort(size_t text_bytes, std::function<bool()> cancelled = {})
       : limit_(1'000'000 + 512 * static_cast<uint64_t>(text_bytes)), cancelled_(std::move(cancelled)) {}
 
@@ -20,8 +20,8 @@ class TextEffort {
   bool spend(uint64_t steps) { return (spent_ += steps) <= limit_; }
   uint64_t limit() const { return limit_; }
 
-  bool cancelled() const { return cancelled_ && cancelled_(); }
-  void check() const {
+  bool cancelled() { return left_ = left_ || (cancelled_ && cancelled_()); }
+  void check() {
     if (cancelled()) fail({.code = ErrorCode::kUsage, .what = "encoding the text was interrupted"});
   }
   // check(), often enough to be called for every piece of text.
@@ -32,6 +32,7 @@ class TextEffort {
  private:
   uint64_t limit_, spent_ = 0;
   uint32_t ticks_ = 0;
+  bool left_ = false;
   std::function<bool()> cancelled_;
 };
 
