@@ -208,14 +208,19 @@ void Scheduler::put_back(Sample& sample) {
   put_back_now_.push_back({sample.request->id, sample.index});
 }
 
-// First come, first served; but a client with enough running lets the others pass.
+// A client with enough running lets the others pass. Of those, the client with the fewest comes first, and among equals
+// who came first: so whoever has nothing running waits for one end at most, however many others wait before it.
 Scheduler::Sample* Scheduler::next_waiting() {
+  Request* next = nullptr;
+  int fewest = 0;
   for (Request* request : waiting_) {
     const auto client = unfinished_.find(request->spec.client);
     const int theirs = client == unfinished_.end() ? 0 : client->second;
-    if (theirs == 0 || theirs + request->spec.samples <= options_.sequences_per_client) return &request->samples[0];
+    if (theirs > 0 && theirs + request->spec.samples > options_.sequences_per_client) continue;
+    if (!next || theirs < fewest) next = request, fewest = theirs;
+    if (fewest == 0) break;
   }
-  return nullptr;
+  return next ? &next->samples[0] : nullptr;
 }
 
 // Blocks of a group that a sequence of `length` tokens takes on its way to `tokens`.

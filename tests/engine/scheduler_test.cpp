@@ -401,6 +401,23 @@ TEST(Scheduler, OneClientCannotStarveTheRest) {
   world.expect_answers();
 }
 
+// The room that one client leaves is not taken by the next greedy one: whose client has nothing running comes next.
+TEST(Scheduler, TwoClientsCannotStarveAThird) {
+  World world(2000, {.context = 100, .sequences = 6, .sequences_per_client = 4});
+  const GenerateOptions twenty{.max_tokens = 20, .sampling = {.temperature = 1}};
+  std::vector<uint64_t> greedy;
+  for (int i = 0; i < 40; ++i)
+    greedy.push_back(world.submit({.prompt = text(30, i), .options = twenty, .client = i < 20 ? "a" : "b"}));
+  for (int i = 0; i < 12; ++i) world.generator.step();
+  EXPECT_EQ(world.generator.scheduler().running(), 6u);
+  const uint64_t one = world.submit({.prompt = text(30, 99), .options = twenty, .client = "one"});
+  while (world.generator.step()) continue;
+  int later = 0;
+  for (const uint64_t id : greedy) later += world.told[{id, 0}].at_ms > world.told[{one, 0}].at_ms;
+  EXPECT_GE(later, 28);  // all but the six that ran, and those that took the places of five of them
+  world.expect_answers();
+}
+
 // Two clients, and pages for little more than one long answer: those of the client with many requests start after the
 // other's only one, so they are put back for it, never it for them.
 TEST(Scheduler, WhoStartedFirstIsNeverPutBackForALaterOne) {
