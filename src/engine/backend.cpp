@@ -2,12 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <fstream>
+
 #include "base/error.h"
 #include "cpu/cpu_executor.h"
+#include "cpu/memory.h"
 #include "engine/machine.h"
 #include "engine/missing_gpu.h"
 #include "gpu/run/gpu_executor.h"
 #include "gpu/webgpu/device.h"
+#include "model/cost.h"
 #include "ref/ref_executor.h"
 
 namespace doppler {
@@ -47,6 +52,24 @@ std::unique_ptr<Executor> make_executor(const LoadedModel& model, const std::str
   if (chosen == "webgpu") return make_gpu_executor(model.config, model.plan, model.weights, options);
   if (chosen == "ref") return make_ref_executor(model.config, model.plan, model.weights, options);
   return make_cpu_executor(model.config, model.plan, model.weights, options);
+}
+
+uint64_t available_memory() {
+  uint64_t least = cpu::available_memory();
+  // A container's bound (cgroup v2): a number, or "max".
+  uint64_t most = 0, now = 0;
+  if (std::ifstream("/sys/fs/cgroup/memory.max") >> most && std::ifstream("/sys/fs/cgroup/memory.current") >> now)
+    least = std::min(least, most > now ? most - now : 0);
+  return least;
+}
+
+uint64_t default_cache_memory(const LoadedModel& model, const BackendChoice& backend, int context, int sequences,
+                              uint64_t available) {
+  if (backend.name != "cpu") return 0;
+  const uint64_t one = kv_cache_bytes(model.config, context);
+  const uint64_t left = available > model.artefact_bytes ? available - model.artefact_bytes : 0;
+  const uint64_t bytes = std::min(one * static_cast<uint64_t>(sequences), left / 2);
+  return bytes > 8 * one ? bytes : 0;  // windows take up to twice what they show: below that a context might not fit
 }
 
 }  // namespace doppler

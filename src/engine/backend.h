@@ -19,6 +19,15 @@ BackendChoice choose_backend(const std::string& asked, int device);
 std::unique_ptr<Executor> make_executor(const LoadedModel& model, const std::string& backend,
                                         const ExecutorOptions& options);
 
+// Memory that this process could still have, in its container, too; the largest number where nobody says.
+uint64_t available_memory();
+// Bytes for the keys and values of `sequences` full contexts where nobody says how many
+// (ExecutorOptions::cache_memory): as many as they need, but no more than half of what is left of `available` beside
+// the weights. 0, which is a few full contexts, where that is less; and for a GPU, since WebGPU does not tell how much
+// memory a device has.
+uint64_t default_cache_memory(const LoadedModel& model, const BackendChoice& backend, int context, int sequences,
+                              uint64_t available);
+
 // Does this device compute what it should? A few tokens through the first two layers, against the CPU. Fails (kDevice)
 // with the name of the first step that is wrong. The executor's context is empty afterwards.
 void self_test(Executor& executor, const LoadedModel& model);
