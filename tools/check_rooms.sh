@@ -64,7 +64,7 @@ budget gpu 14300
 budget debug 2000
 budget engine 2650
 budget bench 2800
-budget serve 4100
+budget serve 4400
 budget cli 4850
 budget api 620
 exit $status

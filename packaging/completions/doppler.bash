@@ -3,16 +3,17 @@ _doppler() {
   local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} path="" words="" word
   for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
     case "$path $word" in
-      " bench" | " config" | " convert" | " debug" | " devices" | " du" | " inspect" | " list" | " perplexity" | " pull" | " rm" | " run" | " serve" | " synth" | " test" | " tokenize" | " verify" | "bench batch" | "bench check" | "bench inference" | "bench kernels" | "bench peers" | "test correctness") path=${path:+$path }$word ;;
+      " bench" | " config" | " convert" | " debug" | " devices" | " du" | " inspect" | " list" | " perplexity" | " pull" | " rm" | " run" | " serve" | " synth" | " test" | " tokenize" | " verify" | "bench batch" | "bench check" | "bench inference" | "bench kernels" | "bench peers" | "bench serve" | "test correctness") path=${path:+$path }$word ;;
     esac
   done
   case "$previous" in
+    --endpoint) COMPREPLY=($(compgen -W "chat completions" -- "$current")); return ;;
     --surface) COMPREPLY=($(compgen -W "native browser" -- "$current")); return ;;
   esac
   case "$path" in
     "") words="run serve pull list du rm convert inspect verify synth bench debug perplexity tokenize devices test config --config --help --log --offline --trace --version" ;;
     "run") words="--backend --chat --config --context --decode-batch --device --gpu-memory --grammar --help --json --json-object --json-schema --log --max-tokens --min-p --no-self-test --offline --prompt --prompt-file --prompt-ids --raw --repeat-penalty --seed --speculate --stop --system --temperature --threads --top-k --top-p --trace --version" ;;
-    "serve") words="--allow-host --api-key --backend --body-limit --cache-memory --config --context --cors --device --drain --gpu-memory --help --host --idle-unload --log --log-json --log-text --no-auth --offline --port --queue --sequences --threads --trace --version" ;;
+    "serve") words="--allow-host --api-key --api-key-file --backend --body-limit --cache-memory --config --context --cors --device --drain --gpu-memory --help --host --idle-unload --isolate --log --log-json --log-text --no-auth --offline --port --queue --sequences --threads --trace --version --watch" ;;
     "pull") words="--config --connections --dry-run --help --json --log --no-convert --offline --trace --version" ;;
     "list") words="--config --help --json --log --offline --trace --version" ;;
     "du") words="--config --help --json --log --offline --trace --version" ;;
@@ -21,11 +22,12 @@ _doppler() {
     "inspect") words="--config --context --help --json --log --offline --plan --tensors --trace --version" ;;
     "verify") words="--config --help --json --log --no-hashes --offline --trace --version" ;;
     "synth") words="--config --force --help --id --json --log --offline --quant --seed --shard-size --threads --trace --version" ;;
-    "bench") words="inference check kernels batch peers --config --help --log --offline --trace --version" ;;
+    "bench") words="inference check kernels batch serve peers --config --help --log --offline --trace --version" ;;
     "bench inference") words="--backend --compare --config --context --decode-batch --depths --device --gpu-memory --help --json --log --offline --output --plot --profile --profile-dir --prompt-tokens --prompts --reference --runs --speculate --surface --tap-layers --threads --tokens --trace --version --versus --workload" ;;
     "bench check") words="--backend --config --help --log --offline --trace --version" ;;
     "bench kernels") words="--checked --config --device --filter --help --json --log --offline --plain --trace --version" ;;
     "bench batch") words="--backend --config --device --help --json --log --offline --output --prompt-tokens --runs --sequences --threads --tokens --trace --version" ;;
+    "bench serve") words="--api-key --body --clients --config --endpoint --help --json --log --model --offline --output --plot --prompt-tokens --rate --remote --requests --seconds --seed --shared-prefix --slo-tpot-ms --slo-ttft-ms --timeout --tokens --trace --version" ;;
     "bench peers") words="--config --help --install --json --log --offline --prompt-ids --prompt-tokens --quant --runs --threads --tokens --trace --version" ;;
     "debug") words="--all --backend --bound --chat --compare --config --context --device --dump --gpu-memory --head --help --html --json --layers --log --nan-check --offline --position --probe --prompt --prompt-file --prompt-ids --threads --tokens --trace --version --watch" ;;
     "perplexity") words="--against --backend --config --device --gpu-memory --help --ids --json --log --offline --stride --text --threads --trace --version --window" ;;

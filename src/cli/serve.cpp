@@ -1,10 +1,14 @@
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdlib>
 #include <memory>
+#include <sstream>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "cli/interrupt.h"
 #include "cli/open_model.h"
 #include "cli/verbs.h"
@@ -14,12 +18,12 @@ namespace doppler {
 namespace {
 
 struct Arguments {
-  std::vector<std::string> models, cors, hosts;
-  std::string host = "127.0.0.1", api_key, backend = "auto";
+  std::vector<std::string> models, cors, hosts, api_keys;
+  std::string host = "127.0.0.1", api_key_file, backend = "auto";
   int port = 8080, context = 0, threads = 0, device = -1, sequences = 32, queue = 256, drain_seconds = 30,
       idle_unload = 0;
   uint64_t body_limit = 16 << 20, cache_memory = 0, gpu_memory = 0;
-  bool no_auth = false, log_json = false, log_text = false;
+  bool no_auth = false, isolate = false, watch = false, log_json = false, log_text = false;
 };
 
 // NAME=MODEL, or a model whose last part is the name; one from elsewhere is fetched.
@@ -30,6 +34,23 @@ serve::ModelSpec model_spec(const std::string& word) {
   std::filesystem::path path = word;
   if (path.filename().empty()) path = path.parent_path();
   return {path.extension() == ".gguf" ? path.stem().string() : path.filename().string(), local_model(word)};
+}
+
+// Those of the command line and of the file; where there are none, the variable's.
+std::vector<std::string> api_keys(const Arguments& a) {
+  std::vector<std::string> keys = a.api_keys;
+  if (!a.api_key_file.empty()) {
+    std::istringstream lines(read_text_file(a.api_key_file));
+    for (std::string line; std::getline(lines, line);) {
+      const size_t begin = line.find_first_not_of(" \t\r");
+      if (begin != std::string::npos && line[begin] != '#')
+        keys.push_back(line.substr(begin, line.find_last_not_of(" \t\r") + 1 - begin));
+    }
+    if (keys.empty()) fail({.code = ErrorCode::kUsage, .what = "there is no key in the file", .where = a.api_key_file});
+  }
+  const char* key = std::getenv("DOPPLER_API_KEY");
+  if (keys.empty() && key && *key) keys.emplace_back(key);
+  return keys;
 }
 
 void run(const Arguments& a) {
@@ -49,7 +70,7 @@ void run(const Arguments& a) {
     }
   }
   options.engine.backend = a.backend;
-  // Sequences share what four of full length need, unless told how much.
+  // Where nobody says how much keys and values may take and nothing is known of the memory: four of full length.
   options.engine.executor = {.context = a.context,
                              .threads = a.threads,
                              .device = a.device,
@@ -59,22 +80,31 @@ void run(const Arguments& a) {
   options.engine.sequences = a.sequences;
   options.engine.queue = a.queue;
   options.engine.idle_unload_s = a.idle_unload;
-  const char* key = std::getenv("DOPPLER_API_KEY");
-  options.api_key = a.api_key.empty() && key ? key : a.api_key;
+  options.access = {.keys = api_keys(a), .cors = a.cors, .allowed_hosts = a.hosts, .isolate = a.isolate};
   options.no_auth = a.no_auth;
-  options.cors = a.cors;
-  options.allowed_hosts = a.hosts;
   options.log_json = a.log_json;
   options.log_text = a.log_text;
+  if (a.watch) {
+    if (::isatty(STDOUT_FILENO) == 0) {
+      fail(
+          {.code = ErrorCode::kUsage, .what = "standard output is no terminal to show a table on", .where = "--watch"});
+    }
+    options.watch_file = STDOUT_FILENO;
+    if (::isatty(STDERR_FILENO) != 0) options.log_file = -1;  // lines would tear the table
+  }
   options.drain = std::chrono::seconds(a.drain_seconds);
   std::signal(SIGPIPE, SIG_IGN);
   const InterruptFlag stop({SIGINT, SIGTERM});
-  serve::serve(
-      options, [&] { return stop.raised(); },
-      [&](uint16_t port) {
-        fmt::print("http://{}:{}\n", a.host.find(':') == std::string::npos ? a.host : "[" + a.host + "]", port);
-        std::fflush(stdout);
-      });
+  const auto address = [&](uint16_t port) {
+    return fmt::format("http://{}:{}\n", a.host.find(':') == std::string::npos ? a.host : "[" + a.host + "]", port);
+  };
+  // What cannot be written is no reason to stop: fmt would throw.
+  serve::serve(options, {.stopping = [&] { return stop.raised(); },
+                         .ready =
+                             [&](uint16_t port) {
+                               std::fputs(address(port).c_str(), stdout);
+                               std::fflush(stdout);
+                             }});
 }
 
 }  // namespace
@@ -88,8 +118,14 @@ void add_serve(Verb app) {
   verb.add_option("--host", a->host, "Address to listen at; one that others reach needs --api-key or --no-auth")
       .show_default();
   verb.add_option("--port", a->port, "Port; 0 takes one that is free").range(0, 65535).show_default();
-  verb.add_option("--api-key", a->api_key,
-                  "Key that requests must carry (default: the variable DOPPLER_API_KEY, if it is set)");
+  verb.add_option("--api-key", a->api_keys,
+                  "Key that requests must carry (default: the variable DOPPLER_API_KEY, if it is set); can be given "
+                  "several times, one for each client")
+      .repeatable();
+  verb.add_option("--api-key-file", a->api_key_file, "File with a key on each line; # begins a comment");
+  verb.add_flag("--isolate", a->isolate,
+                "What one client's prompts left in the cache is not found by another's: a client is a key, or an "
+                "address where there is no key");
   verb.add_flag("--no-auth", a->no_auth, "Let whoever reaches the address ask");
   verb.add_option("--cors", a->cors, "Origin of pages that may ask, or *; can be given several times").repeatable();
   verb.add_option("--allow-host", a->hosts,
@@ -98,13 +134,18 @@ void add_serve(Verb app) {
   verb.add_option("--context", a->context,
                   "Tokens of a prompt with its answer (default: the model's own, at most 4096)")
       .positive();
-  verb.add_option("--sequences", a->sequences, "Answers that run at once").range(1, 1024).show_default();
-  verb.add_option("--queue", a->queue, "Unfinished requests at most; one more is answered with 429")
-      .positive()
+  verb.add_option("--sequences", a->sequences,
+                  "Answers of one client that run at once; an eighth more may run for others")
+      .range(1, 1024)
       .show_default();
   verb.add_option(
-          "--cache-memory", a->cache_memory,
-          "Bytes of keys and values that all answers share: 512MiB or 8GiB (default: what four of full length need)")
+          "--queue", a->queue,
+          "Unfinished requests at most, and an eighth more from clients that have none; one more is answered with 429")
+      .positive()
+      .show_default();
+  verb.add_option("--cache-memory", a->cache_memory,
+                  "Bytes of keys and values that all answers share: 512MiB or 8GiB (default: what --sequences of full "
+                  "length need, at most half of the memory beside the weights; on a GPU what four need)")
       .byte_size();
   verb.add_option("--idle-unload", a->idle_unload, "Unload a model that nobody asked for so many seconds").positive();
   verb.add_option("--body-limit", a->body_limit, "Largest body of a request: bytes, 16MiB").byte_size();
@@ -115,6 +156,9 @@ void add_serve(Verb app) {
   verb.add_option("--backend", a->backend, "auto, webgpu, cpu or ref").show_default();
   verb.add_option("--device", a->device, "Which GPU, as doppler devices counts them");
   add_gpu_memory(verb, a->gpu_memory);
+  verb.add_flag("--watch", a->watch,
+                "A table on the terminal: what runs, the cache, tokens per second; log lines only where standard error "
+                "goes elsewhere");
   verb.add_flag("--log-json", a->log_json, "Log lines are JSON");
   verb.add_flag("--log-text", a->log_text, "Log what is asked and answered, too");
   verb.footer(

@@ -241,7 +241,8 @@ void with_model(ContextPtr context, const std::string& name, OnServed work) {
           if (!model) throw ApiError{.status = 500, .message = failure, .type = "server_error"};
           work(model);
         });
-      });
+      },
+      context->client.name);
 }
 
 std::vector<int32_t> prompt_tokens(const ServedModel& model, const Ask& ask, std::string* text) {
@@ -387,7 +388,8 @@ void ask_engine(ContextPtr context, const Ask& ask, const std::shared_ptr<const 
     }
   }
   request.samples = ask.samples;
-  request.client = context->request.client;
+  request.client = context->client.name;
+  request.salt = context->client.salt;
   AnswerFormat format =
       ask.chat && served.model.chat_template ? answer_format(served.model.chat_template->source()) : AnswerFormat{};
   const Tokenizer& tokenizer = served.model.need_tokenizer();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "serve/access.h"
 #include "serve/answer_parser.h"
 #include "serve/engine_thread.h"
 #include "serve/http.h"
@@ -112,7 +113,8 @@ struct Context {  // of one request
   // For the log.
   std::string model = {}, finish = {}, text = {};
   Usage usage = {};
-  std::function<void(const Context&)> on_end = {};
+  std::function<void(const Context&)> on_end = {};  // must not throw
+  Client client = {};
   ~Context() {
     if (on_end) on_end(*this);
   }

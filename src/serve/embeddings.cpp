@@ -160,7 +160,7 @@ void embed(const ContextPtr& context, const std::string& name, std::vector<Input
     const auto vectors = std::make_shared<std::vector<Vector>>();
     const auto embedder = std::make_shared<Embedder>(std::move(tokens), config, model->context, *vectors);
     GenerateRequest request;
-    request.client = context->request.client;
+    request.client = context->client.name;
     const uint64_t number = context->engine.submit(
         model, std::move(request),
         [context, model, vectors, on_vectors](Piece piece) {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "engine/backend.h"
+#include "serve/api.h"
 
 namespace doppler::serve {
 namespace {
@@ -27,10 +28,36 @@ void EngineThread::stop() {
     stopping_ = true;
   }
   changed_.notify_all();
-  for (auto& [name, slot] : slots_) {
-    if (slot.loader.joinable()) slot.loader.join();
-  }
   if (thread_.joinable()) thread_.join();
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return loaders_ == 0; });
+}
+
+bool EngineThread::take_place(const std::string& client) {
+  const auto mine = places_.find(client);
+  if (taken_ >= options_.queue + (mine == places_.end() ? reserve(options_.queue) : 0)) return false;
+  ++taken_;
+  ++places_[client];
+  return true;
+}
+
+void EngineThread::leave_place(const std::string& client) {
+  --taken_;
+  const auto mine = places_.find(client);
+  if (--mine->second == 0) places_.erase(mine);
+}
+
+OnEnginePiece EngineThread::take_sink(uint64_t number) {
+  const auto found = sinks_.find(number);
+  Sink sink = std::move(found->second);
+  sinks_.erase(found);
+  const std::lock_guard lock(mutex_);
+  leave_place(sink.client);
+  return std::move(sink.on_piece);
+}
+
+void EngineThread::tell(const std::string& what, const std::string& model, const std::string& detail) const {
+  if (options_.on_event) options_.on_event({what, model, detail});
 }
 
 const ModelSpec* EngineThread::find(const std::string& name) const {
@@ -38,18 +65,25 @@ const ModelSpec* EngineThread::find(const std::string& name) const {
   return found == specs_.end() ? nullptr : &*found;
 }
 
-void EngineThread::with_model(const std::string& name, OnModel on_model) {
+void EngineThread::with_model(const std::string& name, OnModel on_model, const std::string& client) {
   std::shared_ptr<const ServedModel> served;
   {
     const std::lock_guard lock(mutex_);
     Slot& slot = slots_.at(name);
     served = slot.served;
     if (!served) {
-      slot.waiting.push_back(std::move(on_model));
+      if (!take_place(client)) {
+        throw ApiError{.status = 429,
+                       .message = "too many requests are waiting",
+                       .code = "queue_full",
+                       .type = "rate_limit_error"};
+      }
+      slot.waiting.push_back({client, std::move(on_model)});
       if (slot.loading) return;
+      // Nobody joins it, since that could be asked of it by itself; stop() waits until all have ended.
+      std::thread([this, &spec = *find(name)] { load(spec); }).detach();
       slot.loading = true;
-      if (slot.loader.joinable()) slot.loader.join();  // it has ended: nothing is loading
-      slot.loader = std::thread([this, spec = *find(name)] { load(spec); });
+      ++loaders_;
       return;
     }
   }
@@ -59,46 +93,68 @@ void EngineThread::with_model(const std::string& name, OnModel on_model) {
 void EngineThread::load(const ModelSpec& spec) {
   Running running;
   std::string failure;
+  const double begun = seconds();
   try {
     auto served = std::make_shared<ServedModel>(ServedModel{spec.name, LoadedModel::load(spec.path), 0});
     served->model.need_tokenizer();
     ExecutorOptions executor = options_.executor;
     if (executor.context == 0) executor.context = default_context(served->model.config);
-    running.executor = make_executor(served->model, options_.backend, executor);
+    const BackendChoice backend = choose_backend(options_.backend, executor.device);
+    if (executor.cache_memory == 0) {
+      executor.cache_memory =
+          default_cache_memory(served->model, backend, executor.context, options_.sequences, available_memory());
+    }
+    running.executor = make_executor(served->model, backend.name, executor);
     if (running.executor->name() == "webgpu") self_test(*running.executor, served->model);
-    running.generator =
-        std::make_unique<Generator>(*running.executor, served->model.config, &*served->model.tokenizer,
-                                    Generator::Options{.scheduler = {.context = executor.context,
-                                                                     .sequences = options_.sequences,
-                                                                     .sequences_per_client = options_.sequences,
-                                                                     .queue = options_.queue + 1,
-                                                                     .queue_per_client = options_.queue + 1}});
+    const int queue = options_.queue + reserve(options_.queue);
+    running.generator = std::make_unique<Generator>(
+        *running.executor, served->model.config, &*served->model.tokenizer,
+        Generator::Options{.scheduler = {.context = executor.context,
+                                         .sequences = options_.sequences + reserve(options_.sequences),
+                                         .sequences_per_client = options_.sequences,
+                                         .queue = queue,
+                                         .queue_per_client = queue}});
     served->context = running.generator->scheduler().context();
     running.served = served;
   } catch (const std::exception& error) {
     failure = error.what();
   }
-  std::vector<OnModel> waiting;
+  if (running.served) {
+    const KvCache& cache = running.executor->cache();
+    const int context = running.served->context;
+    running.cache_tokens = cache.pages() * static_cast<size_t>(context) / cache.layout().pages(context, 1);
+    tell("loaded", spec.name,
+         fmt::format("{} in {:.1f} s; context {} tokens; cache {:.0f} MiB, {} tokens", running.executor->name(),
+                     seconds() - begun, context, static_cast<double>(running.executor->context_bytes()) / (1 << 20),
+                     running.cache_tokens));
+  } else {
+    tell("failed", spec.name, failure);
+  }
+  std::vector<Waiting> waiting;
   const std::shared_ptr<const ServedModel> served = running.served;
   {
     const std::lock_guard lock(mutex_);
     Slot& slot = slots_.at(spec.name);
     slot.loading = false;
     waiting.swap(slot.waiting);
+    for (const Waiting& one : waiting) leave_place(one.client);
     if (served) {
       slot.served = served;
       loaded_.push_back(std::move(running));
     }
   }
   changed_.notify_all();
-  for (const OnModel& on_model : waiting) on_model(served, failure);
+  for (const Waiting& one : waiting) one.on_model(served, failure);
+  waiting.clear();
+  const std::lock_guard lock(mutex_);
+  --loaders_;
+  changed_.notify_all();  // under the lock: who waits for it destroys it
 }
 
-uint64_t EngineThread::submit(std::shared_ptr<const ServedModel> model, GenerateRequest request,
-                              OnEnginePiece on_piece, EngineWork work) {
+uint64_t EngineThread::submit(std::shared_ptr<const ServedModel> model, GenerateRequest request, OnEnginePiece on_piece,
+                              EngineWork work) {
   const std::lock_guard lock(mutex_);
-  if (stopping_ || unfinished_ >= options_.queue) return 0;
-  ++unfinished_;
+  if (stopping_ || !take_place(request.client)) return 0;
   inbox_.emplace_back(++numbers_, Job{std::move(model), std::move(request), std::move(on_piece), std::move(work)});
   changed_.notify_all();
   return numbers_;
@@ -129,13 +185,17 @@ void EngineThread::loop() {
       loaded_.clear();
     }
     for (auto& [number, job] : arrived) {
+      sinks_[number] = {.on_piece = std::move(job.on_piece),
+                        .client = job.request.client,
+                        .model = job.model->name,
+                        .prompt = job.request.prompt.size(),
+                        .begun = seconds()};
       const auto here = std::find_if(running_.begin(), running_.end(),
                                      [&job = job](const auto& running) { return running->served == job.model; });
       if (here != running_.end()) {
         start(**here, number, std::move(job));
       } else {
-        --unfinished_;
-        job.on_piece({.failure = "the model was unloaded while the request came in"});
+        take_sink(number)({.failure = "the model had to be unloaded while the request came in"});
       }
     }
     for (const uint64_t number : cancelled) {
@@ -151,17 +211,13 @@ void EngineThread::loop() {
       busy |= !running.jobs.empty();
       if (!running.jobs.empty()) running.idle_since = seconds();
       const bool idle = options_.idle_unload_s > 0 && seconds() - running.idle_since > options_.idle_unload_s;
-      if (running.generator && !idle) {
+      const bool gone = !running.failure.empty() ? unload(running, running.failure, true)
+                                                 : idle && unload(running, "nobody asked", false);
+      if (gone) {
+        running_.erase(running_.begin() + static_cast<long>(i));
+      } else {
         ++i;
-        continue;
       }
-      {
-        const std::lock_guard lock(mutex_);
-        slots_.at(running.served->name).served = nullptr;
-      }
-      running.generator.reset();
-      running.executor.reset();
-      running_.erase(running_.begin() + static_cast<long>(i));
     }
     publish();
   }
@@ -171,14 +227,31 @@ void EngineThread::loop() {
   {
     const std::lock_guard lock(mutex_);
     late.swap(inbox_);
+    for (const auto& [number, job] : late) leave_place(job.request.client);
   }
   for (const auto& [number, job] : late) job.on_piece({.failure = "the server is stopping"});
+}
+
+// Returns whether it did. Not while somebody makes a request of the model: beside the slot and the thread nobody may
+// hold it, and under the lock nobody new can.
+bool EngineThread::unload(Running& running, const std::string& why, bool even_if_used) {
+  const std::string name = running.served->name;
+  {
+    const std::lock_guard lock(mutex_);
+    Slot& slot = slots_.at(name);
+    if (!even_if_used && running.served.use_count() > 2) return false;
+    slot.served = nullptr;
+  }
+  put_back_ += running.generator->scheduler().times_put_back();
+  running.generator.reset();
+  running.executor.reset();
+  tell(even_if_used ? "failed" : "unloaded", name, why);
+  return true;
 }
 
 void EngineThread::start(Running& running, uint64_t number, Job job) {
   if (job.work) {
     running.jobs[number] = 0;
-    sinks_[number] = job.on_piece;
     running.work.emplace_back(number, std::move(job.work));
     return;
   }
@@ -190,7 +263,6 @@ void EngineThread::start(Running& running, uint64_t number, Job job) {
   int left = job.request.samples;
   auto seen = std::make_shared<std::map<int, Seen>>();
   const double begun = seconds();
-  sinks_[number] = job.on_piece;
   const auto on_event = [this, &running, number, prompt, left, seen, begun](const GenerateEvent& event) mutable {
     Seen& before = (*seen)[event.id.sample];
     const Generation& answer = *event.so_far;
@@ -199,6 +271,8 @@ void EngineThread::start(Running& running, uint64_t number, Job job) {
     const auto from = static_cast<long>(before.tokens);
     piece.tokens.assign(answer.token_ids.begin() + from, answer.token_ids.end());
     if (!answer.logprobs.empty()) piece.logprobs.assign(answer.logprobs.begin() + from, answer.logprobs.end());
+    generated_ += piece.tokens.size();
+    sinks_.at(number).tokens += piece.tokens.size();
     if (!piece.tokens.empty()) {
       if (before.tokens > 0) metrics_.gap(now - before.last_s);
       before = {answer.token_ids.size(), now};
@@ -210,18 +284,18 @@ void EngineThread::start(Running& running, uint64_t number, Job job) {
       piece.total_tokens = answer.token_ids.size();
       const bool last = --left == 0;
       metrics_.finished(prompt, answer, event.id.sample == 0, last, now - begun);
-      const OnEnginePiece sink = sinks_.at(number);
       if (last) {
         running.jobs.erase(number);
-        sinks_.erase(number);
-        --unfinished_;
+        take_sink(number)(std::move(piece));
+      } else {
+        sinks_.at(number).on_piece(std::move(piece));
       }
-      sink(std::move(piece));
       return true;
     }
-    if (!piece.text.empty() || !piece.tokens.empty()) sinks_.at(number)(std::move(piece));
+    if (!piece.text.empty() || !piece.tokens.empty()) sinks_.at(number).on_piece(std::move(piece));
     return true;
   };
+  std::string failure = "too many requests are waiting";
   try {
     running.jobs[number] = 0;
     const Scheduler::Submitted submitted = running.generator->submit(std::move(job.request), on_event);
@@ -229,13 +303,11 @@ void EngineThread::start(Running& running, uint64_t number, Job job) {
       running.jobs[number] = submitted.id;
       return;
     }
-    job.on_piece({.failure = "too many requests are waiting"});
   } catch (const std::exception& error) {
-    job.on_piece({.failure = error.what()});
+    failure = error.what();
   }
   running.jobs.erase(number);
-  sinks_.erase(number);
-  --unfinished_;
+  take_sink(number)({.failure = failure});
 }
 
 void EngineThread::do_work(Running& running) {
@@ -248,10 +320,7 @@ void EngineThread::do_work(Running& running) {
   }
   running.work.pop_front();
   running.jobs.erase(number);
-  const OnEnginePiece sink = sinks_.at(number);
-  sinks_.erase(number);
-  --unfinished_;
-  sink({.finished = true, .failure = failure});
+  take_sink(number)({.finished = true, .failure = failure});
 }
 
 void EngineThread::step(Running& running) {
@@ -259,24 +328,20 @@ void EngineThread::step(Running& running) {
   try {
     running.generator->step();
   } catch (const std::exception& error) {
-    fail_all(running, error.what());
+    running.failure = error.what();
+    fail_all(running, running.failure);
   }
 }
 
 // The generator is not used again: the next request loads the model anew.
 void EngineThread::fail_all(Running& running, const std::string& why) {
-  for (const auto& [number, id] : running.jobs) {
-    --unfinished_;
-    sinks_.at(number)({.failure = why});
-    sinks_.erase(number);
-  }
+  for (const auto& [number, id] : running.jobs) take_sink(number)({.failure = why});
   running.jobs.clear();
   running.work.clear();
-  running.generator.reset();
 }
 
 void EngineThread::publish() {
-  EngineGauges gauges;
+  EngineGauges gauges{.preemptions = put_back_, .generated = generated_};
   for (const auto& running : running_) {
     const Scheduler& scheduler = running->generator->scheduler();
     const KvCache& cache = running->executor->cache();
@@ -285,7 +350,12 @@ void EngineThread::publish() {
     gauges.pages += cache.pages();
     gauges.held_pages += cache.held_pages();
     gauges.page_tokens = static_cast<size_t>(cache.layout().page_tokens);
+    gauges.cache_tokens += running->cache_tokens;
     gauges.preemptions += scheduler.times_put_back();
+  }
+  if (options_.list_requests) {
+    for (const auto& [number, sink] : sinks_)
+      gauges.requests.push_back({number, sink.model, sink.client, sink.prompt, sink.tokens, seconds() - sink.begun});
   }
   metrics_.publish(gauges);
 }

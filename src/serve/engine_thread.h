@@ -2,7 +2,7 @@
 // while it computes. A model is loaded when it is first asked for, beside the answers of the others.
 #pragma once
 
-#include <atomic>
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -25,12 +25,22 @@ struct ModelSpec {
   std::filesystem::path path;
 };
 
+struct EngineEvent {
+  std::string what;  // "loaded", "unloaded", "failed"
+  std::string model, detail;
+};
+
+// One client may take all of `sequences` and `queue`, and does where it is alone. An eighth more of each, one at least,
+// is kept for the others: a sequence starts for the client that has the fewest, and a request beyond the queue is
+// accepted from a client that has none.
 struct EngineOptions {
   std::string backend = "auto";
-  ExecutorOptions executor;  // context 0: the model's own, at most 4096 tokens
-  int sequences = 32;        // that run at once
-  int queue = 256;           // requests that are not finished, beyond which a new one is refused
-  double idle_unload_s = 0;  // a model that nobody asked so long is unloaded; 0: never
+  ExecutorOptions executor = {};                          // context 0: the model's own, at most 4096 tokens
+  int sequences = 32;                                     // of one client that run at once
+  int queue = 256;                                        // requests that are not finished or wait for a model
+  bool list_requests = false;                             // in what is published
+  double idle_unload_s = 0;                               // a model that nobody asked so long is unloaded; 0: never
+  std::function<void(const EngineEvent&)> on_event = {};  // from any thread; must not throw
 };
 
 // A vocabulary as grammars need it, made when the first answer is to be held to one.
@@ -81,9 +91,10 @@ class EngineThread {
 
   const std::vector<ModelSpec>& models() const { return specs_; }
   const ModelSpec* find(const std::string& name) const;  // null: there is none
-  // Calls back with the model, at once where it is loaded, else from another thread; or with null and why not.
+  // Calls back with the model, at once where it is loaded, else from another thread; or with null and why not. Throws
+  // ApiError (429) where it is not loaded and too many are waiting.
   using OnModel = std::function<void(std::shared_ptr<const ServedModel>, const std::string& failure)>;
-  void with_model(const std::string& name, OnModel on_model);
+  void with_model(const std::string& name, OnModel on_model, const std::string& client = "");
 
   // Its number; 0: too many are waiting. The request must be one that can run (see Generator::submit).
   // With `work` it is that which runs, for request.client, and its end is a finished piece or a failure.
@@ -92,7 +103,6 @@ class EngineThread {
   // The answer ends within a step, and no more pieces come.
   void cancel(uint64_t number);
   int sequences() const { return options_.sequences; }
-  int unfinished() const { return unfinished_; }
 
  private:
   struct Job {
@@ -107,20 +117,39 @@ class EngineThread {
     std::unique_ptr<Generator> generator;
     std::map<uint64_t, uint64_t> jobs;  // by number: the generator's own
     std::deque<std::pair<uint64_t, EngineWork>> work;
-    double idle_since = 0;  // seconds
+    double idle_since = 0;     // seconds
+    std::string failure = {};  // not empty: it cannot go on
+    size_t cache_tokens = 0;   // that its pages hold
+  };
+  struct Waiting {
+    std::string client;
+    OnModel on_model;
   };
   struct Slot {  // of one model; under mutex_
     std::shared_ptr<const ServedModel> served;
-    std::vector<OnModel> waiting;
+    std::vector<Waiting> waiting;
     bool loading = false;
-    std::thread loader;
   };
+  struct Sink {
+    OnEnginePiece on_piece;
+    std::string client, model;
+    size_t prompt = 0, tokens = 0;
+    double begun = 0;  // seconds
+  };
+  static int reserve(int of) { return std::max(1, of / 8); }
+  // Under mutex_.
+  bool take_place(const std::string& client);
+  void leave_place(const std::string& client);
+  // The request is over: nobody is told anything more.
+  OnEnginePiece take_sink(uint64_t number);
+  void tell(const std::string& what, const std::string& model, const std::string& detail) const;
   void load(const ModelSpec& spec);
   void loop();
   void start(Running& running, uint64_t number, Job job);
   void step(Running& running);
   void do_work(Running& running);
   void fail_all(Running& running, const std::string& why);
+  bool unload(Running& running, const std::string& why, bool even_if_used);
   void publish();
 
   const std::vector<ModelSpec> specs_;
@@ -134,9 +163,14 @@ class EngineThread {
   std::vector<Running> loaded_;  // that the engine thread has yet to take over
   uint64_t numbers_ = 0;
   bool stopping_ = false;
-  std::atomic<int> unfinished_{0};
+  int loaders_ = 0;                    // threads that load
+  int taken_ = 0;                      // of all places
+  std::map<std::string, int> places_;  // taken, by client
+  // The engine thread's own.
   std::vector<std::unique_ptr<Running>> running_;
-  std::map<uint64_t, OnEnginePiece> sinks_;
+  std::map<uint64_t, Sink> sinks_;
+  uint64_t put_back_ = 0;   // times, of models that were unloaded
+  uint64_t generated_ = 0;  // tokens
   std::thread thread_;
 };
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,6 +22,7 @@ struct HttpRequest {
   std::string client;  // address of the peer
   std::string id;      // x-request-id: the client's own if it is harmless, else a new one
   std::chrono::steady_clock::time_point arrived;
+  std::shared_ptr<void> room;  // what the body takes of HttpOptions::bodies, for as long as the request is kept
 
   std::string header(const std::string& name) const {
     const auto found = headers.find(name);
@@ -54,15 +56,27 @@ class HttpReply {
   virtual int status() const = 0;
 };
 
-using OnRequest = std::function<void(HttpRequest request, std::shared_ptr<HttpReply> reply)>;
-// What to answer where the request cannot be read: its status and a sentence.
-using ErrorBody = std::function<std::string(int status, std::string_view sentence)>;
+struct HttpAnswer {
+  int status = 0;
+  std::string body;  // JSON
+  Headers headers = {};
+};
+
+// Who answers. All are called by the threads of the server, for several connections at once.
+struct HttpHandlers {
+  // The head is there, the body is not read: an answer is sent in place of it.
+  std::function<std::optional<HttpAnswer>(const HttpRequest& head)> check;
+  std::function<void(HttpRequest request, std::shared_ptr<HttpReply> reply)> handle;
+  // What to answer where a request cannot be read: its status and a sentence. `head` has what is known of it.
+  std::function<HttpAnswer(const HttpRequest& head, int status, std::string_view sentence)> refuse;
+};
 
 struct HttpOptions {
   std::string address = "127.0.0.1";
   uint16_t port = 8080;  // 0: any that is free
   int threads = 2;
   uint64_t body_limit = 16 << 20;  // bytes
+  uint64_t bodies = 256 << 20;     // bytes of the bodies of all requests that are not yet answered; beyond it 503
   int connections = 1024;          // more are refused with 503
   std::chrono::milliseconds header_timeout{15000}, body_timeout{60000}, idle_timeout{75000}, write_timeout{60000},
       ping_every{5000};
@@ -70,13 +84,13 @@ struct HttpOptions {
 
 class HttpServer {
  public:
-  HttpServer(const HttpOptions& options, OnRequest on_request, ErrorBody error_body);
+  HttpServer(const HttpOptions& options, HttpHandlers handlers);
   ~HttpServer();
 
   uint16_t port() const;  // bound and listening since the constructor
-  // Serves until `stopping` (asked many times per second) is true; then lets answers that have begun end, and returns
-  // when all are done or `deadline` has passed. `draining` is called when that begins; from then on the handler
-  // refuses.
+  // Serves until `stopping` (asked many times per second) is true; then lets answers that have begun end. `draining` is
+  // called when that begins; from then on the handlers refuse. After `deadline` what is left is cut off, as if its
+  // clients had hung up.
   void run(const std::function<bool()>& stopping, const std::function<void()>& draining,
            std::chrono::milliseconds deadline);
 

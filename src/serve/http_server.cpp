@@ -16,7 +16,8 @@
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
 #include <cctype>
-#include <deque>
+#include <map>
+#include <mutex>
 #include <random>
 #include <thread>
 
@@ -37,6 +38,10 @@ using asio::use_awaitable;
 // Bytes that may wait for a client that does not read them, and those it may send while it is being answered.
 constexpr size_t kMostUnread = 8 << 20, kMostEarly = 64 << 10;
 constexpr auto kForever = std::chrono::hours(24);
+// Connections beyond the bound that are told so at once; even more are closed without a word.
+constexpr int kMostRefused = 64;
+// For what was cut off to be cleared away: its engine finishes a step, its line goes into the log.
+constexpr auto kClearing = std::chrono::seconds(5);
 
 std::string new_id() {
   thread_local std::mt19937_64 random{std::random_device{}()};
@@ -51,19 +56,46 @@ bool harmless_id(std::string_view id) {
   return true;
 }
 
+class Connection;
+
 }  // namespace
 
 struct HttpServer::State {
   HttpOptions options;
-  OnRequest on_request;
-  ErrorBody error_body;
+  HttpHandlers handlers;
   std::atomic<int> connections{0}, answering{0};
   std::atomic<bool> draining{false};
-  asio::io_context io;  // what is left of connections goes with it
+  std::shared_ptr<std::atomic<uint64_t>> body_bytes = std::make_shared<std::atomic<uint64_t>>(0);
+  std::mutex mutex;
+  std::map<const void*, std::weak_ptr<Connection>> all;  // under mutex
+  asio::io_context io;                                   // what is left of connections goes with it
   tcp::acceptor acceptor{io};
 };
 
 namespace {
+
+// Bytes of the bound on all bodies; given back when the last who keeps the body lets go.
+class BodyRoom {
+ public:
+  // Null: there is no room.
+  static std::shared_ptr<BodyRoom> take(const std::shared_ptr<std::atomic<uint64_t>>& taken, uint64_t bytes,
+                                        uint64_t most) {
+    if (taken->fetch_add(bytes) + bytes <= most) return std::make_shared<BodyRoom>(taken, bytes);
+    taken->fetch_sub(bytes);
+    return nullptr;
+  }
+  BodyRoom(std::shared_ptr<std::atomic<uint64_t>> taken, uint64_t bytes) : taken_(std::move(taken)), bytes_(bytes) {}
+  ~BodyRoom() { taken_->fetch_sub(bytes_); }
+  BodyRoom(const BodyRoom&) = delete;
+  BodyRoom& operator=(const BodyRoom&) = delete;
+  void shrink(uint64_t bytes) {
+    if (bytes < bytes_) taken_->fetch_sub(bytes_ - std::exchange(bytes_, bytes));
+  }
+
+ private:
+  std::shared_ptr<std::atomic<uint64_t>> taken_;
+  uint64_t bytes_;
+};
 
 // One connection: requests one after another, each answered before the next is read. While one is answered the socket
 // is watched, so that a client who hangs up is noticed.
@@ -78,15 +110,24 @@ class Connection : public std::enable_shared_from_this<Connection> {
     client_ = peer.address().to_string(ignored);
     ++state_.connections;
   }
-  ~Connection() { --state_.connections; }
+  ~Connection() {
+    --state_.connections;
+    const std::lock_guard lock(state_.mutex);
+    state_.all.erase(this);
+  }
 
-  asio::awaitable<void> serve();
+  // `welcome`: there is room for it; else it is told that there is none.
+  asio::awaitable<void> serve(bool welcome);
   auto executor() { return stream_.get_executor(); }
+  void cut();  // on the strand
 
  private:
   class Reply;
-  asio::awaitable<bool> read_request(HttpRequest& request);
-  asio::awaitable<void> refuse(int status, std::string_view sentence);
+  enum class Read { kRequest, kAnswered, kEnd };  // a request to answer; it was refused; nothing more comes
+  asio::awaitable<Read> read_request(HttpRequest& request);
+  asio::awaitable<Read> send_refusal(const HttpRequest& head, HttpAnswer answer, bool body_is_read);
+  asio::awaitable<Read> refuse(const HttpRequest& head, int status, std::string_view sentence);
+  void take_head(const http::request<http::string_body>& message, HttpRequest& request);
   asio::awaitable<void> watch();
   asio::awaitable<bool> write_answer(Reply& reply);
 
@@ -95,6 +136,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   beast::flat_buffer buffer_;
   asio::steady_timer wake_;  // cancelled when there is something to do
   std::string client_;
+  std::weak_ptr<Reply> answering_;
   bool watching_ = false, keep_alive_ = true, version_1_1_ = true;
 };
 
@@ -188,13 +230,29 @@ class Connection::Reply : public HttpReply, public std::enable_shared_from_this<
   int status_ = 0;
 };
 
-asio::awaitable<void> Connection::serve() {
+void Connection::cut() {
+  keep_alive_ = false;
+  if (const auto reply = answering_.lock(); reply && !reply->ended_) reply->hung_up();
+  stream_.close();
+}
+
+asio::awaitable<void> Connection::serve(bool welcome) {
   const auto self = shared_from_this();
+  if (!welcome) {
+    HttpRequest unread;
+    unread.client = client_;
+    unread.arrived = std::chrono::steady_clock::now();
+    co_await refuse(unread, 503, "too many connections");
+    keep_alive_ = false;
+  }
   for (bool first = true; keep_alive_; first = false) {
     stream_.expires_after(first ? state_.options.header_timeout : state_.options.idle_timeout);
     HttpRequest request;
-    if (!co_await read_request(request)) break;
+    const Read read = co_await read_request(request);
+    if (read == Read::kEnd) break;
+    if (read == Read::kAnswered) continue;
     const auto reply = std::make_shared<Reply>(self, request, version_1_1_);
+    answering_ = reply;
     watching_ = true;
     std::weak_ptr<Reply> weak = reply;
     stream_.expires_never();
@@ -203,7 +261,7 @@ asio::awaitable<void> Connection::serve() {
       if (const auto watched = weak.lock(); watched && !watched->ended_) watched->hung_up();
       self->wake_.cancel();
     });
-    state_.on_request(std::move(request), reply);
+    state_.handlers.handle(std::move(request), reply);
     const bool sent = co_await write_answer(*reply);
     if (!sent) break;
     stream_.cancel();
@@ -251,16 +309,24 @@ asio::awaitable<bool> Connection::write_answer(Reply& reply) {
   co_return false;
 }
 
-asio::awaitable<void> Connection::refuse(int status, std::string_view sentence) {
-  keep_alive_ = false;
-  const std::string body = state_.error_body(status, sentence);
-  const std::string text = fmt::format(
-      "HTTP/1.1 {} {}\r\ncontent-type: application/json\r\nconnection: close\r\nx-request-id: {}\r\n"
-      "content-length: {}\r\n\r\n{}",
-      status, std::string_view(http::obsolete_reason(static_cast<http::status>(status))), new_id(), body.size(), body);
+asio::awaitable<Connection::Read> Connection::refuse(const HttpRequest& head, int status, std::string_view sentence) {
+  co_return co_await send_refusal(head, state_.handlers.refuse(head, status, sentence), false);
+}
+
+asio::awaitable<Connection::Read> Connection::send_refusal(const HttpRequest& head, HttpAnswer answer,
+                                                           bool body_is_read) {
+  keep_alive_ = keep_alive_ && body_is_read && !state_.draining;
+  std::string text =
+      fmt::format("HTTP/1.1 {} {}\r\ncontent-type: application/json\r\nconnection: {}\r\nx-request-id: {}\r\n",
+                  answer.status, std::string_view(http::obsolete_reason(static_cast<http::status>(answer.status))),
+                  keep_alive_ ? "keep-alive" : "close", head.id.empty() ? new_id() : head.id);
+  for (const auto& [name, value] : answer.headers) text += fmt::format("{}: {}\r\n", name, value);
+  text += fmt::format("content-length: {}\r\n\r\n", answer.body.size());
+  if (head.method != "HEAD") text += answer.body;
   Code error;
   stream_.expires_after(state_.options.write_timeout);
   co_await asio::async_write(stream_, asio::buffer(text), asio::redirect_error(use_awaitable, error));
+  if (keep_alive_ && !error) co_return Read::kAnswered;
   // Closing with unread bytes would reset the connection, and the client would never read the answer.
   stream_.socket().shutdown(tcp::socket::shutdown_send, error);
   stream_.expires_after(std::chrono::seconds(2));
@@ -268,39 +334,12 @@ asio::awaitable<void> Connection::refuse(int status, std::string_view sentence) 
     buffer_.clear();
     read += co_await stream_.async_read_some(buffer_.prepare(kMostEarly), asio::redirect_error(use_awaitable, error));
   }
+  co_return Read::kEnd;
 }
 
-asio::awaitable<bool> Connection::read_request(HttpRequest& request) {
-  http::request_parser<http::string_body> parser;
-  parser.header_limit(32 << 10);
-  parser.body_limit(state_.options.body_limit);
-  Code error;
-  co_await http::async_read_header(stream_, buffer_, parser, asio::redirect_error(use_awaitable, error));
-  request.arrived = std::chrono::steady_clock::now();
-  if (!error && parser.get()[http::field::expect] == "100-continue") {
-    static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-    co_await asio::async_write(stream_, asio::buffer(kContinue), asio::redirect_error(use_awaitable, error));
-  }
-  if (!error) {
-    stream_.expires_after(state_.options.body_timeout);
-    co_await http::async_read(stream_, buffer_, parser, asio::redirect_error(use_awaitable, error));
-  }
-  if (error == http::error::body_limit) {
-    co_await refuse(413, fmt::format("the body is larger than {} bytes", state_.options.body_limit));
-    co_return false;
-  }
-  if (error == http::error::header_limit || error == http::error::buffer_overflow) {
-    co_await refuse(431, "the headers are too long");
-    co_return false;
-  }
-  if (error) {
-    const bool theirs = error.category() == make_error_code(http::error::bad_method).category() &&
-                        error != http::error::end_of_stream && error != http::error::partial_message;
-    if (theirs) co_await refuse(400, "this is not an HTTP request: " + error.message());
-    co_return false;
-  }
-  auto message = parser.release();
+void Connection::take_head(const http::request<http::string_body>& message, HttpRequest& request) {
   keep_alive_ = message.keep_alive();
+  version_1_1_ = message.version() >= 11;
   request.method = std::string(message.method_string());
   const std::string target(message.target());
   const size_t question = target.find('?');
@@ -312,21 +351,60 @@ asio::awaitable<bool> Connection::read_request(HttpRequest& request) {
     std::string& value = request.headers[name];
     value += (value.empty() ? "" : ", ") + std::string(field.value());
   }
-  request.body = std::move(message.body());
-  request.client = client_;
   const std::string asked = request.header("x-request-id");
   request.id = harmless_id(asked) ? asked : new_id();
-  version_1_1_ = message.version() >= 11;
-  co_return true;
+}
+
+asio::awaitable<Connection::Read> Connection::read_request(HttpRequest& request) {
+  http::request_parser<http::string_body> parser;
+  parser.header_limit(32 << 10);
+  parser.body_limit(state_.options.body_limit);
+  request.client = client_;
+  Code error;
+  co_await http::async_read_header(stream_, buffer_, parser, asio::redirect_error(use_awaitable, error));
+  request.arrived = std::chrono::steady_clock::now();
+  std::shared_ptr<BodyRoom> room;
+  // A length beyond the bound is found when the head has been read.
+  if (!error || error == http::error::body_limit) {
+    take_head(parser.get(), request);
+    if (auto answer = state_.handlers.check(request))
+      co_return co_await send_refusal(request, std::move(*answer), !error && parser.is_done());
+  }
+  if (!error) {
+    // Of a body in chunks only its bound is known.
+    const uint64_t length = parser.content_length().value_or(parser.is_done() ? 0 : state_.options.body_limit);
+    room = BodyRoom::take(state_.body_bytes, length, std::max(state_.options.bodies, state_.options.body_limit));
+    if (!room) co_return co_await refuse(request, 503, "too many large requests at once");
+  }
+  if (!error && parser.get()[http::field::expect] == "100-continue") {
+    static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+    co_await asio::async_write(stream_, asio::buffer(kContinue), asio::redirect_error(use_awaitable, error));
+  }
+  if (!error) {
+    stream_.expires_after(state_.options.body_timeout);
+    co_await http::async_read(stream_, buffer_, parser, asio::redirect_error(use_awaitable, error));
+  }
+  if (error == http::error::body_limit)
+    co_return co_await refuse(request, 413, fmt::format("the body is larger than {} bytes", state_.options.body_limit));
+  if (error == http::error::header_limit || error == http::error::buffer_overflow)
+    co_return co_await refuse(request, 431, "the headers are too long");
+  if (error) {
+    const bool theirs = error.category() == make_error_code(http::error::bad_method).category() &&
+                        error != http::error::end_of_stream && error != http::error::partial_message;
+    if (theirs) co_await refuse(request, 400, "this is not an HTTP request: " + error.message());
+    co_return Read::kEnd;
+  }
+  request.body = std::move(parser.get().body());
+  room->shrink(request.body.size());
+  request.room = std::move(room);
+  co_return Read::kRequest;
 }
 
 }  // namespace
 
-HttpServer::HttpServer(const HttpOptions& options, OnRequest on_request, ErrorBody error_body)
-    : state_(std::make_unique<State>()) {
+HttpServer::HttpServer(const HttpOptions& options, HttpHandlers handlers) : state_(std::make_unique<State>()) {
   state_->options = options;
-  state_->on_request = std::move(on_request);
-  state_->error_body = std::move(error_body);
+  state_->handlers = std::move(handlers);
   Code error;
   const auto address = asio::ip::make_address(options.address, error);
   const tcp::endpoint endpoint(address, options.port);
@@ -362,9 +440,15 @@ void HttpServer::run(const std::function<bool()>& stopping, const std::function<
         co_await pause.async_wait(asio::redirect_error(use_awaitable, error));
         continue;
       }
-      if (state.connections >= state.options.connections) continue;
+      const int others = state.connections;
+      if (others >= state.options.connections + kMostRefused) continue;
       const auto connection = std::make_shared<Connection>(state, std::move(socket));
-      asio::co_spawn(connection->executor(), connection->serve(), [connection](std::exception_ptr) {});
+      {
+        const std::lock_guard lock(state.mutex);
+        state.all[connection.get()] = connection;
+      }
+      asio::co_spawn(connection->executor(), connection->serve(others < state.options.connections),
+                     [connection](std::exception_ptr) {});
     }
   };
   asio::co_spawn(state.io, accept(), asio::detached);
@@ -378,7 +462,20 @@ void HttpServer::run(const std::function<bool()>& stopping, const std::function<
     while (!stopping()) co_await pause();
     state.draining = true;
     draining();
-    const auto end = std::chrono::steady_clock::now() + deadline;
+    auto end = std::chrono::steady_clock::now() + deadline;
+    while (state.answering > 0 && std::chrono::steady_clock::now() < end) co_await pause();
+    std::vector<std::shared_ptr<Connection>> left;  // let go outside the lock, which a connection's end takes
+    {
+      const std::lock_guard lock(state.mutex);
+      for (const auto& [address, weak] : state.all) {
+        if (auto connection = weak.lock()) left.push_back(std::move(connection));
+      }
+    }
+    for (auto& connection : left) {
+      const auto strand = connection->executor();
+      asio::post(strand, [connection = std::move(connection)] { connection->cut(); });
+    }
+    end = std::chrono::steady_clock::now() + kClearing;
     while (state.answering > 0 && std::chrono::steady_clock::now() < end) co_await pause();
     state.io.stop();
   };

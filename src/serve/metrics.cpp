@@ -8,6 +8,23 @@
 #include "base/version.h"
 
 namespace doppler::serve {
+namespace {
+
+// Inside the quotes of a label (Prometheus' text format).
+std::string escaped(std::string_view value) {
+  std::string out;
+  for (const char c : value) {
+    if (c == '\\' || c == '"') out += '\\';
+    if (c == '\n') {
+      out += "\\n";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+}  // namespace
 
 void Histogram::add(double seconds) {
   ++counts_[static_cast<size_t>(std::lower_bound(kBounds.begin(), kBounds.end(), seconds) - kBounds.begin())];
@@ -66,7 +83,7 @@ void Metrics::finished(size_t prompt, const Generation& answer, bool first, bool
   whole_.add(seconds);
 }
 
-std::string Metrics::print(const std::vector<std::string>& models) const {
+std::string Metrics::print(const std::vector<std::string>& models, uint64_t dropped_lines) const {
   const std::lock_guard lock(mutex_);
   std::string out;
   const auto to = std::back_inserter(out);
@@ -83,7 +100,7 @@ std::string Metrics::print(const std::vector<std::string>& models) const {
                  gauges_.pages);
   out += "# HELP doppler_build_info Version.\n# TYPE doppler_build_info gauge\n";
   fmt::format_to(to, "doppler_build_info{{version=\"{}\",models=\"{}\"}} 1\n", std::string_view(kVersion),
-                 fmt::join(models, ","));
+                 escaped(fmt::format("{}", fmt::join(models, ","))));
   one("counter", "prompt_tokens_total", "Tokens of prompts.", prompt_tokens_);
   one("counter", "generation_tokens_total", "Tokens of answers.", generated_tokens_);
   one("counter", "prefix_cache_queries_total", "Prompt tokens looked for in the cache.", prompt_tokens_);
@@ -100,6 +117,7 @@ std::string Metrics::print(const std::vector<std::string>& models) const {
   for (const auto& [status, count] : statuses_) {
     fmt::format_to(to, "doppler_http_responses_total{{status=\"{}\"}} {}\n", status, count);
   }
+  one("counter", "log_lines_dropped_total", "Lines that the log had no room for.", dropped_lines);
   first_token_.print(out, "time_to_first_token_seconds", "From the request to its first token.");
   gap_.print(out, "inter_token_latency_seconds", "Between two tokens of one answer.");
   whole_.print(out, "e2e_request_latency_seconds", "From the request to the end of its answer.");

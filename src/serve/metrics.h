@@ -14,10 +14,20 @@
 
 namespace doppler::serve {
 
+struct RequestRow {
+  uint64_t number = 0;
+  std::string model = {}, client = {};
+  size_t prompt = 0, tokens = 0;  // tokens of all its answers so far
+  double seconds = 0;             // since it came
+};
+
 struct EngineGauges {
   size_t running = 0, waiting = 0;  // sequences, requests
   size_t pages = 0, held_pages = 0, page_tokens = 0;
-  uint64_t preemptions = 0;
+  size_t cache_tokens = 0;                // that all pages hold
+  uint64_t preemptions = 0;               // since the start, of models that were unloaded, too
+  uint64_t generated = 0;                 // tokens since the start
+  std::vector<RequestRow> requests = {};  // that are not finished, if they are wanted
 };
 
 class Histogram {
@@ -40,7 +50,7 @@ class Metrics {
   // A sample's end; `first` and `last` of its request.
   void finished(size_t prompt, const Generation& answer, bool first, bool last, double seconds);
   void answered(int status);
-  std::string print(const std::vector<std::string>& models) const;
+  std::string print(const std::vector<std::string>& models, uint64_t dropped_lines) const;
   EngineGauges gauges() const;
 
  private:

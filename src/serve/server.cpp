@@ -1,101 +1,116 @@
 #include "serve/server.h"
 
 #include <fmt/format.h>
-#include <openssl/crypto.h>
 
-#include <algorithm>
-#include <future>
+#include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "base/version.h"
 #include "serve/api.h"
+#include "serve/log_writer.h"
 #include "serve/page.h"
+#include "serve/watch.h"
 
 namespace doppler::serve {
 namespace {
 
 bool is_local(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
-bool same_secret(const std::string& a, const std::string& b) {
-  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
-}
-
-// "name:port", "[::1]:port" → the name.
-std::string host_name(const std::string& host) {
-  if (host.starts_with('[')) return host.substr(0, host.find(']') + 1);
-  return host.substr(0, host.find(':'));
-}
-
-bool is_address(const std::string& host) {
-  return host.starts_with('[') || host.find_first_not_of("0123456789.") == std::string::npos;
-}
-
 class Server {
  public:
-  explicit Server(const ServeOptions& options) : options_(options), engine_(options.models, options.engine, metrics_) {}
+  explicit Server(const ServeOptions& options);
 
-  void handle(HttpRequest request, std::shared_ptr<HttpReply> reply);
+  HttpHandlers handlers();
   EngineThread& engine() { return engine_; }
-  void drain() { draining_ = true; }
+  void ready() { ready_ = true; }
+  EngineGauges gauges() const { return metrics_.gauges(); }
+  void drain();
 
  private:
-  void check_access(const HttpRequest& request, HttpReply& reply) const;
+  std::optional<HttpAnswer> check(const HttpRequest& head);
+  HttpAnswer refuse(const HttpRequest& head, const ApiError& error, Headers headers = {});
+  void handle(HttpRequest request, std::shared_ptr<HttpReply> reply);
   void route(const ContextPtr& context);
-  void log(const Context& context);
+  void log_request(const HttpRequest& request, int status, const Context* context) noexcept;
+  void log_event(const EngineEvent& event) noexcept;
+  void log_line(const Json& line);
   Json model_json(const ModelSpec& model) const;
 
   const ServeOptions options_;
   Metrics metrics_;
-  EngineThread engine_;
-  std::atomic<bool> draining_{false};
+  LogWriter log_;
+  std::atomic<bool> draining_{false}, ready_{false};
+  std::chrono::steady_clock::time_point cut_at_{};  // set before draining_
   const int64_t started_ = unix_time();
+  EngineThread engine_;
 };
 
+EngineOptions engine_options(EngineOptions options, bool watched, std::function<void(const EngineEvent&)> on_event) {
+  options.list_requests = watched;
+  options.on_event = [before = std::move(options.on_event), then = std::move(on_event)](const EngineEvent& event) {
+    then(event);
+    if (before) before(event);
+  };
+  return options;
+}
+
+Server::Server(const ServeOptions& options)
+    : options_(options),
+      log_(options.log_file,
+           [json = options.log_json](uint64_t lines) {
+             return json ? Json{{"time", iso_time()}, {"event", "dropped"}, {"lines", lines}}.dump()
+                         : fmt::format("{} event=dropped lines={}", iso_time(), lines);
+           }),
+      engine_(options.models,
+              engine_options(options.engine, options.watch_file >= 0,
+                             [this](const EngineEvent& event) { log_event(event); }),
+              metrics_) {}
+
+HttpHandlers Server::handlers() {
+  return {.check = [this](const HttpRequest& head) { return check(head); },
+          .handle = [this](HttpRequest request,
+                           std::shared_ptr<HttpReply> reply) { handle(std::move(request), std::move(reply)); },
+          .refuse =
+              [this](const HttpRequest& head, int status, std::string_view sentence) {
+                return refuse(head, {.status = status, .message = std::string(sentence)});
+              }};
+}
+
+void Server::drain() {
+  cut_at_ = std::chrono::steady_clock::now() + options_.drain;
+  draining_ = true;
+}
+
 // Everything that is looked at before a body is read.
-void Server::check_access(const HttpRequest& request, HttpReply& reply) const {
-  const std::string host = host_name(request.header("host")), origin = request.header("origin");
-  const auto& names = options_.allowed_hosts;
-  // A page whose name was pointed at this machine asks under its own name; without a key that is all that tells it.
-  if (options_.api_key.empty() && !host.empty() && host != "localhost" && !is_address(host) &&
-      std::find(names.begin(), names.end(), host) == names.end()) {
-    throw ApiError{.status = 403,
-                   .message = fmt::format("the server is not known as '{}'; --allow-host adds a name", host),
-                   .type = "permission_error"};
+std::optional<HttpAnswer> Server::check(const HttpRequest& head) {
+  Headers headers;
+  try {
+    headers = cors_headers(options_.access, head);
+    admit(options_.access, head);
+    if (draining_ && head.method == "POST")
+      throw ApiError{.status = 503, .message = "the server is going down", .type = "server_error"};
+    return std::nullopt;
+  } catch (...) {
+    return refuse(head, current_error(), std::move(headers));
   }
-  if (!origin.empty() && origin != "http://" + request.header("host") &&
-      origin != "https://" + request.header("host")) {
-    const auto& origins = options_.cors;
-    const bool all = std::find(origins.begin(), origins.end(), "*") != origins.end();
-    if (!all && std::find(origins.begin(), origins.end(), origin) == origins.end()) {
-      throw ApiError{.status = 403,
-                     .message = fmt::format("pages of {} may not ask this server; --cors allows an origin", origin),
-                     .type = "permission_error"};
-    }
-    reply.add_header("access-control-allow-origin", all ? "*" : origin);
-    if (!all) reply.add_header("vary", "origin");
-    reply.add_header("access-control-expose-headers", "x-request-id");
-  }
-  const bool open =
-      request.path == "/health" || request.path == "/ready" || request.path == "/" || request.method == "OPTIONS";
-  if (options_.api_key.empty() || open) return;
-  std::string key = request.header("x-api-key");
-  if (const std::string bearer = request.header("authorization"); bearer.size() > 7 && bearer.starts_with("Bearer "))
-    key = bearer.substr(7);
-  if (!same_secret(key, options_.api_key)) {
-    throw ApiError{.status = 401,
-                   .message = key.empty() ? "an API key is needed, in Authorization: Bearer or in x-api-key"
-                                          : "the API key is not the right one",
-                   .code = "invalid_api_key",
-                   .type = "authentication_error"};
-  }
+}
+
+HttpAnswer Server::refuse(const HttpRequest& head, const ApiError& error, Headers headers) {
+  if (error.status == 503) headers.emplace_back("retry-after", "2");
+  log_request(head, error.status, nullptr);
+  return {.status = error.status, .body = error_body(head.path, error).dump(), .headers = std::move(headers)};
 }
 
 void Server::handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
   auto context =
       std::shared_ptr<Context>(new Context{std::move(request), std::move(reply), engine_, options_.log_text});
-  context->on_end = [this](const Context& ended) { log(ended); };
+  context->on_end = [this](const Context& ended) {
+    log_request(ended.request, ended.reply->gone() ? 499 : ended.reply->status(), &ended);
+  };
   try {
-    check_access(context->request, *context->reply);
+    for (auto& [name, value] : cors_headers(options_.access, context->request)) context->reply->add_header(name, value);
+    context->client = admit(options_.access, context->request);
     route(context);
   } catch (...) {
     send_error(*context, current_error());
@@ -128,7 +143,8 @@ void detokenize(const ContextPtr& context) {
   fields.need("tokens");
   std::vector<int32_t> tokens;
   for (const Json& id : *fields.array("tokens")) {
-    if (!id.is_number_integer()) fields.wrong("tokens", "a list of token ids", id);
+    if (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() > std::numeric_limits<int32_t>::max())
+      fields.wrong("tokens", "a list of token ids", id);
     tokens.push_back(id.get<int32_t>());
   }
   with_model(context, fields.string("model", ""), [context, tokens](const std::shared_ptr<const ServedModel>& model) {
@@ -148,6 +164,11 @@ void Server::route(const ContextPtr& context) {
                                                             ? "*"
                                                             : request.header("access-control-request-headers")},
                        {"access-control-max-age", "600"}});
+  }
+  if (path == "/metrics" && request.method != "POST") {
+    std::vector<std::string> names;
+    for (const ModelSpec& model : engine_.models()) names.push_back(model.name);
+    return reply.send(200, "text/plain; version=0.0.4; charset=utf-8", metrics_.print(names, log_.dropped()));
   }
   if (draining_) throw ApiError{.status = 503, .message = "the server is going down", .type = "server_error"};
   using Route = void (*)(ContextPtr);
@@ -170,14 +191,13 @@ void Server::route(const ContextPtr& context) {
   if (request.method != "GET" && request.method != "HEAD")
     throw ApiError{.status = 404, .message = fmt::format("there is no {} {}", request.method, path)};
   if (path == "/") return reply.send(200, "text/html; charset=utf-8", std::string(chat_page()));
-  if (path == "/health" || path == "/ready") return send_json(reply, {{"status", "ok"}});
+  if (path == "/health") return send_json(reply, {{"status", ready_ ? "ok" : "loading"}});
+  if (path == "/ready") {
+    if (!ready_) throw ApiError{.status = 503, .message = "the model is being loaded", .type = "server_error"};
+    return send_json(reply, {{"status", "ok"}});
+  }
   if (path == "/api/version") return send_json(reply, {{"version", kVersion}});
   if (path == "/api/tags") return send_json(reply, ollama_tags(engine_));
-  if (path == "/metrics") {
-    std::vector<std::string> names;
-    for (const ModelSpec& model : engine_.models()) names.push_back(model.name);
-    return reply.send(200, "text/plain; version=0.0.4; charset=utf-8", metrics_.print(names));
-  }
   if (path == "/v1/models") {
     Json list = Json::array();
     for (const ModelSpec& model : engine_.models()) list.push_back(model_json(model));
@@ -193,76 +213,88 @@ void Server::route(const ContextPtr& context) {
   throw ApiError{.status = 404, .message = fmt::format("there is no {}", path)};
 }
 
-// One line per request, when the last who works for it lets go.
-void Server::log(const Context& context) {
-  const HttpRequest& request = context.request;
-  const int status = context.reply->gone() ? 499 : context.reply->status();
-  metrics_.answered(status);
-  const bool asked = !context.model.empty();
-  if (!asked && status < 400 && (request.path == "/health" || request.path == "/ready" || request.path == "/metrics"))
-    return;
-  const double ms =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - request.arrived).count();
-  const Timing& timing = context.usage.timing;
-  Json line = {{"time", iso_time()},   {"id", request.id}, {"client", request.client},      {"method", request.method},
-               {"path", request.path}, {"status", status}, {"ms", std::round(ms * 10) / 10}};
-  if (asked) {
-    line["model"] = context.model;
-    line["prompt_tokens"] = context.usage.prompt;
-    line["cached_tokens"] = context.usage.cached;
-    line["completion_tokens"] = context.usage.completion;
-    line["queue_ms"] = std::round(timing.queued_ms * 10) / 10;
-    line["first_token_ms"] = std::round(timing.first_token_ms * 10) / 10;
-    line["tok_s"] = std::round(timing.decode_tok_s() * 10) / 10;
-    line["finish"] = context.finish;
+// One line per request, when the last who works for it lets go, or when it is refused (then without a context).
+void Server::log_request(const HttpRequest& request, int status, const Context* context) noexcept {
+  try {
+    metrics_.answered(status);
+    const bool asked = context && !context->model.empty();
+    if (!asked && status < 400 && (request.path == "/health" || request.path == "/ready" || request.path == "/metrics"))
+      return;
+    const auto now = std::chrono::steady_clock::now();
+    const auto tenths = [](double value) { return std::round(value * 10) / 10; };
+    Json line = {{"time", iso_time()},
+                 {"id", request.id},
+                 {"client", request.client},
+                 {"method", request.method},
+                 {"path", request.path},
+                 {"status", status},
+                 {"ms", tenths(std::chrono::duration<double, std::milli>(now - request.arrived).count())}};
+    if (context && context->client.key > 0 && options_.access.keys.size() > 1) line["key"] = context->client.key;
+    if (asked) {
+      const Timing& timing = context->usage.timing;
+      const bool cut = status == 499 && draining_ && now >= cut_at_;
+      line["model"] = context->model;
+      line["prompt_tokens"] = context->usage.prompt;
+      line["cached_tokens"] = context->usage.cached;
+      line["completion_tokens"] = context->usage.completion;
+      line["queue_ms"] = tenths(timing.queued_ms);
+      line["first_token_ms"] = tenths(timing.first_token_ms);
+      line["tok_s"] = tenths(timing.decode_tok_s());
+      line["finish"] = cut ? "cut" : context->finish;
+    }
+    if (context && options_.log_text) {
+      line["body"] = request.body;
+      line["text"] = context->text;
+    }
+    log_line(line);
+  } catch (...) {  // no memory for a line
   }
-  if (options_.log_text) {
-    line["body"] = request.body;
-    line["text"] = context.text;
+}
+
+void Server::log_event(const EngineEvent& event) noexcept {
+  try {
+    log_line({{"time", iso_time()}, {"event", event.what}, {"model", event.model}, {"detail", event.detail}});
+  } catch (...) {
   }
-  if (options_.log_json) {
-    fmt::print(stderr, "{}\n", line.dump());
-    return;
-  }
+}
+
+void Server::log_line(const Json& line) {
+  if (options_.log_file < 0) return;
+  if (options_.log_json) return log_.line(line.dump());
   std::string text;
   for (const auto& [key, value] : line.items()) {
-    text += (text.empty() ? "" : " ") +
-            (key == "time"
-                 ? value.text()
-                 : key + "=" + (value.is_string() && key != "body" && key != "text" ? value.text() : value.dump()));
+    const bool plain = value.is_string() && key != "body" && key != "text" && key != "detail";
+    text += text.empty() ? value.text() : fmt::format(" {}={}", key, plain ? value.text() : value.dump());
   }
-  fmt::print(stderr, "{}\n", text);
+  log_.line(text);
 }
 
 }  // namespace
 
-void serve(const ServeOptions& options, const std::function<bool()>& stopping,
-           const std::function<void(uint16_t port)>& listening) {
-  if (!is_local(options.http.address) && options.api_key.empty() && !options.no_auth) {
+void serve(const ServeOptions& options, const ServeEvents& events) {
+  if (!is_local(options.http.address) && options.access.keys.empty() && !options.no_auth) {
     fail({.code = ErrorCode::kUsage,
           .what = "whoever reaches this address could use the server",
           .where = options.http.address,
           .todo = "Give an --api-key, or say --no-auth if that is meant"});
   }
   Server server(options);
-  HttpServer http(
-      options.http,
-      [&](HttpRequest request, std::shared_ptr<HttpReply> reply) {
-        server.handle(std::move(request), std::move(reply));
-      },
-      [](int status, std::string_view sentence) {
-        return openai_error({.status = status, .message = std::string(sentence)}).dump();
-      });
-  std::promise<std::string> loaded;
-  server.engine().with_model(options.models.front().name,
-                             [&](const auto&, const std::string& failure) { loaded.set_value(failure); });
-  if (const std::string failure = loaded.get_future().get(); !failure.empty()) {
-    fail({.code = ErrorCode::kUsage, .what = failure, .where = options.models.front().path.string()});
-  }
-  listening(http.port());
-  http.run(
-      stopping, [&] { server.drain(); }, options.drain);
+  HttpServer http(options.http, server.handlers());
+  if (events.listening) events.listening(http.port());
+  std::string failure;  // set before failed
+  std::atomic<bool> failed = false;
+  server.engine().with_model(options.models.front().name, [&](const auto& model, const std::string& why) {
+    failure = why;
+    failed = !model;
+    if (!model) return;
+    server.ready();
+    if (events.ready) events.ready(http.port());
+  });
+  std::optional<Watch> watch;
+  if (options.watch_file >= 0) watch.emplace(options.watch_file, [&] { return server.gauges(); });
+  http.run([&] { return failed || events.stopping(); }, [&] { server.drain(); }, options.drain);
   server.engine().stop();  // before what it would post to goes
+  if (failed) fail({.code = ErrorCode::kUsage, .what = failure, .where = options.models.front().path.string()});
 }
 
 }  // namespace doppler::serve

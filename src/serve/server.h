@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "serve/access.h"
 #include "serve/engine_thread.h"
 #include "serve/http.h"
 
@@ -13,17 +14,21 @@ namespace doppler::serve {
 struct ServeOptions {
   HttpOptions http;
   EngineOptions engine;
-  std::vector<ModelSpec> models;           // at least one; the first is loaded at once
-  std::string api_key;                     // empty: none is asked for
-  bool no_auth = false;                    // binding beyond this machine without a key is meant
-  std::vector<std::string> cors;           // origins of pages that may ask; "*": all
-  std::vector<std::string> allowed_hosts;  // names under which the server is known, beside localhost and addresses
+  std::vector<ModelSpec> models;  // at least one; the first is loaded at once
+  AccessOptions access;
+  bool no_auth = false;  // binding beyond this machine without a key is meant
   bool log_json = false, log_text = false;
+  int log_file = 2;     // descriptor that log lines go to; negative: none
+  int watch_file = -1;  // a terminal's, for a table of what runs; negative: none
   std::chrono::milliseconds drain{30000};
 };
 
-// Serves until `stopping`. `listening` is called with the port once the first model is ready.
-void serve(const ServeOptions& options, const std::function<bool()>& stopping,
-           const std::function<void(uint16_t port)>& listening);
+// Listens at once and serves until `stopping`; requests for a model that is being loaded wait. `listening` is called
+// when connections are taken, `ready`, from another thread, once the first model is loaded. Fails if it cannot be.
+struct ServeEvents {
+  std::function<bool()> stopping;
+  std::function<void(uint16_t port)> listening = {}, ready = {};
+};
+void serve(const ServeOptions& options, const ServeEvents& events);
 
 }  // namespace doppler::serve
