@@ -57,6 +57,22 @@ for (const model of ['calls', 'tiny']) {
   });
 }
 
+test('openai: calls of a free answer, streamed and not, and only one where no more are wanted', async () => {
+  const client = await openai();
+  const block = (city) => `<tool_call>\n{"name": "weather", "arguments": {"city": "${city}"}}\n</tool_call>`;
+  const grammar = `root ::= ${JSON.stringify(`Well. ${block('Bonn')}\n${block('Rome')}`)}`;
+  for (const [parallel, cities] of [[true, ['Bonn', 'Rome']], [false, ['Bonn']]]) {
+    const ask = { ...same, model: 'calls', messages, tools, grammar, parallel_tool_calls: parallel };
+    const whole = (await client.chat.completions.create(ask)).choices[0];
+    const streamed = (await client.chat.completions.stream(ask).finalChatCompletion()).choices[0];
+    for (const { message, finish_reason: reason } of [whole, streamed]) {
+      assert.equal(reason, 'tool_calls');
+      assert.equal(message.content, 'Well. ');
+      assert.deepEqual(message.tool_calls.map((call) => JSON.parse(call.function.arguments).city), cities);
+    }
+  }
+});
+
 test('openai: what cannot be called is refused with the name of the field', async () => {
   const client = await openai();
   const ask = (more) => client.chat.completions.create({ ...same, model: 'tiny', messages, ...more });
