@@ -3,15 +3,13 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <openssl/evp.h>
-#include <openssl/rand.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <iterator>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -23,32 +21,66 @@ namespace doppler {
 namespace fs = std::filesystem;
 namespace {
 
+// A mapped file as a handler of signals finds it. Nodes are used again but never freed, and `name` changes only while
+// `begin` is 0, so whoever faults in a mapping can read its name.
+struct NamedMapping {
+  std::atomic<uintptr_t> begin = 0, end = 0;
+  std::string name;
+  NamedMapping* next = nullptr;
+};
+constinit std::atomic<NamedMapping*> named_mappings = nullptr;
+
 // The mappings of all live MappedFiles, and those given to register_mapped_range.
 class Mappings {
  public:
-  void add(const std::byte* data, size_t size) {
+  void add(std::span<const std::byte> bytes, std::string name) {
     const std::lock_guard lock(mutex_);
-    size_of_[data] = size;
+    if (free_.empty()) {
+      auto* fresh = new NamedMapping;
+      fresh->next = named_mappings;
+      named_mappings = fresh;
+      free_.push_back(fresh);
+    }
+    NamedMapping* node = free_.back();
+    free_.pop_back();
+    node->name = std::move(name);
+    node->end = reinterpret_cast<uintptr_t>(bytes.data() + bytes.size());
+    node->begin = reinterpret_cast<uintptr_t>(bytes.data());
+    live_[bytes.data()] = {bytes.size(), node};
   }
   void remove(const std::byte* data) {
     const std::lock_guard lock(mutex_);
-    size_of_.erase(data);
+    const auto it = live_.find(data);
+    if (it == live_.end()) return;
+    it->second.node->begin = 0;
+    free_.push_back(it->second.node);
+    live_.erase(it);
   }
+  // Files may be mapped back to back, and `part` reach from one into the next.
   bool hold(std::span<const std::byte> part) {
     const std::lock_guard lock(mutex_);
-    auto next = size_of_.upper_bound(part.data());
-    if (next == size_of_.begin()) return false;
-    const auto& [data, size] = *std::prev(next);
-    return part.data() + part.size() <= data + size;
+    auto it = live_.upper_bound(part.data());
+    if (it == live_.begin()) return false;
+    const std::byte* end = (--it)->first;
+    for (; it != live_.end() && it->first == end; ++it) {
+      end += it->second.size;
+      if (part.data() + part.size() <= end) return true;
+    }
+    return false;
   }
 
  private:
+  struct Live {
+    size_t size = 0;
+    NamedMapping* node = nullptr;
+  };
   std::mutex mutex_;
-  std::map<const std::byte*, size_t> size_of_;
+  std::map<const std::byte*, Live> live_;
+  std::vector<NamedMapping*> free_;
 };
 
 Mappings& mappings() {
-  static Mappings all;
+  static Mappings& all = *new Mappings;  // never destroyed: threads may outlive main()
   return all;
 }
 
@@ -59,7 +91,41 @@ void drop_pages(std::span<const std::byte> part) {
   if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
-[[noreturn]] void fail_io(const char* what, const fs::path& path, int error_number) {
+const char* kind_of(mode_t mode) {
+  if (S_ISREG(mode)) return "a regular file";
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a pipe";
+  return S_ISSOCK(mode) ? "a socket" : "a device";
+}
+
+[[noreturn]] void fail_too_long(const fs::path& path, const std::string& got) {
+  fail({.code = ErrorCode::kFile,
+        .what = "the text is too long",
+        .where = path.string(),
+        .expected = fmt::format("at most {} bytes", kLongestText),
+        .got = got});
+}
+
+std::string read_whole(const fs::path& path, bool only_regular) {
+  FileReader file(path, only_regular);
+  if (file.size() > kLongestText) fail_too_long(path, fmt::format("{} bytes", file.size()));
+  constexpr size_t kPiece = 1 << 16;
+  std::string text;
+  text.reserve(file.size() + kPiece);
+  for (size_t size = 0;;) {
+    text.resize(size + kPiece);
+    const size_t n = file.read(std::as_writable_bytes(std::span(text.data() + size, kPiece)));
+    size += n;
+    if (size > kLongestText) fail_too_long(path, "more");
+    if (n > 0) continue;
+    text.resize(size);
+    return text;
+  }
+}
+
+}  // namespace
+
+void fail_io(const char* what, const fs::path& path, int error_number) {
   std::string todo;
   if (error_number == ENOSPC || error_number == EDQUOT) todo = "Free some disk space, or write to another disk";
   if (error_number == EACCES || error_number == EPERM || error_number == EROFS) todo = "Check the permissions";
@@ -71,169 +137,51 @@ void drop_pages(std::span<const std::byte> part) {
         .todo = todo});
 }
 
-fs::path temporary_beside(const fs::path& path) {
-  fs::path name = path.filename();
-  return path.parent_path() / fmt::format(".{}.{}.partial", name.string(), random_name());
-}
-
-// Removes the temporary folders of writers of this folder that were killed: nobody holds a lock on those.
-void sweep_abandoned(const fs::path& final_path) {
-  const std::string head = "." + final_path.filename().string() + ".", tail = ".partial";
-  const fs::path parent = final_path.has_parent_path() ? final_path.parent_path() : ".";
-  std::vector<fs::path> abandoned;
-  std::error_code ec;
-  for (fs::directory_iterator item(parent, ec), end; !ec && item != end; item.increment(ec)) {
-    const std::string name = item->path().filename().string();
-    if (name.size() <= head.size() + tail.size() || !name.starts_with(head) || !name.ends_with(tail)) continue;
-    const std::string writer = name.substr(head.size(), name.size() - head.size() - tail.size());
-    if (writer.find_first_not_of("0123456789abcdef") == std::string::npos) abandoned.push_back(item->path());
-  }
-  for (const fs::path& folder : abandoned) {
-    const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) continue;
-    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) fs::remove_all(folder, ec);
-    ::close(fd);
-  }
-}
-
-}  // namespace
-
-std::string random_name() {
-  uint64_t bits = 0;
-  if (RAND_bytes(reinterpret_cast<unsigned char*>(&bits), sizeof bits) != 1)
-    fail({.code = ErrorCode::kInternal, .what = "the system has no random numbers"});
-  return fmt::format("{:016x}", bits);
-}
-
 bool file_exists(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
 }
 
-std::string read_text_file(const fs::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail_io("the file cannot be opened", path, errno);
+std::string read_text_file(const fs::path& path) { return read_whole(path, true); }
+
+std::string read_input(const fs::path& path) { return read_whole(path, false); }
+
+FileReader::FileReader(const fs::path& path, bool only_regular) : path_(path) {
+  // Without O_NONBLOCK, opening a pipe waits for somebody to write into it.
+  fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | (only_regular ? O_NONBLOCK : 0));
+  if (fd_ < 0) fail_io("the file cannot be opened", path, errno);
   struct stat status {};
-  constexpr size_t kPiece = 1 << 16;
-  std::string text;
-  if (::fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) text.reserve(static_cast<size_t>(status.st_size) + kPiece);
-  for (size_t size = 0;;) {
-    text.resize(size + kPiece);
-    const ssize_t n = ::read(fd, text.data() + size, kPiece);
-    if (n < 0 && errno == EINTR) continue;
-    const int error_number = errno;
-    if (n <= 0) ::close(fd);
-    if (n < 0) fail_io("the file cannot be read", path, error_number);
-    size += static_cast<size_t>(n);
-    if (n > 0) continue;
-    text.resize(size);
-    return text;
-  }
-}
-
-void write_file_whole(const fs::path& path, std::string_view bytes) {
-  FileWriter writer(path);
-  writer.write(std::as_bytes(std::span(bytes.data(), bytes.size())));
-  writer.commit();
-}
-
-FileWriter::FileWriter(fs::path path) : path_(std::move(path)), temporary_(temporary_beside(path_)) {
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-  if (fd_ < 0) fail_io("the file cannot be created", path_, errno);
-}
-
-FileWriter::~FileWriter() {
-  if (fd_ >= 0) {
+  const bool known = ::fstat(fd_, &status) == 0;
+  if (known && S_ISREG(status.st_mode)) {
+    size_ = static_cast<uint64_t>(status.st_size);
+  } else if (only_regular || !known) {
     ::close(fd_);
-    ::unlink(temporary_.c_str());
-  }
-}
-
-void FileWriter::write(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
-    if (n < 0) {
-      if (errno == EINTR) continue;
-      fail_io("the file cannot be written", path_, errno);
-    }
-    bytes = bytes.subspan(static_cast<size_t>(n));
-    written_ += static_cast<uint64_t>(n);
-  }
-}
-
-void FileWriter::commit() {
-  if (::fsync(fd_) != 0) fail_io("the file cannot be written", path_, errno);
-  const int closed = ::close(std::exchange(fd_, -1));
-  if (closed != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
-    const int error_number = errno;
-    ::unlink(temporary_.c_str());
-    fail_io("the file cannot be written", path_, error_number);
-  }
-}
-
-FolderWriter::FolderWriter(fs::path final_path) : final_(std::move(final_path)) {
-  if (final_.filename().empty()) final_ = final_.parent_path();  // "dir/" names dir
-  sweep_abandoned(final_);
-  temporary_ = temporary_beside(final_);
-  std::error_code ec;
-  if (!fs::create_directories(temporary_, ec) || ec) fail_io("the folder cannot be created", final_, ec.value());
-  lock_ = ::open(temporary_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (lock_ >= 0) ::flock(lock_, LOCK_EX | LOCK_NB);
-}
-
-FolderWriter::~FolderWriter() {
-  std::error_code ec;
-  if (!temporary_.empty()) fs::remove_all(temporary_, ec);
-  if (lock_ >= 0) ::close(lock_);
-}
-
-void FolderWriter::commit(bool replace) {
-  // Exchanged in one step, there is no moment without a whole folder of this name; the old one is then the temporary.
-  if (replace && ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, final_.c_str(), RENAME_EXCHANGE) == 0) return;
-  const bool unable = replace && errno != ENOENT;  // the file system cannot exchange: two steps, then
-  fs::path old = temporary_;
-  old += ".replaced";
-  if (unable && ::rename(final_.c_str(), old.c_str()) != 0) {
-    fail_io("what is there cannot be moved away", final_, errno);
-  }
-  if (::rename(temporary_.c_str(), final_.c_str()) != 0) {
-    const int error_number = errno;
-    if (unable) ::rename(old.c_str(), final_.c_str());
-    if (error_number == ENOTEMPTY || error_number == EEXIST || error_number == ENOTDIR) {
-      fail({.code = ErrorCode::kFile,
-            .what = "something with this name is already there",
-            .where = final_.string(),
-            .todo = "Remove it first, or choose another name"});
-    }
-    fail_io("the folder cannot take its final name", final_, error_number);
-  }
-  temporary_ = unable ? old : fs::path();
-}
-
-MappedFile::MappedFile(const fs::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail_io("the file cannot be opened", path, errno);
-  struct stat status {};
-  if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
-    ::close(fd);
     fail({.code = ErrorCode::kFile,
           .what = "the file cannot be read",
           .where = path.string(),
           .expected = "a regular file",
-          .got = S_ISDIR(status.st_mode) ? "a folder" : ""});
+          .got = known ? kind_of(status.st_mode) : ""});
   }
-  size_ = static_cast<size_t>(status.st_size);
-  if (size_ > 0) {
-    void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (address == MAP_FAILED) {
-      const int error_number = errno;
-      ::close(fd);
-      fail_io("the file cannot be mapped into memory", path, error_number);
-    }
-    data_ = static_cast<const std::byte*>(address);
-    mappings().add(data_, size_);
+}
+
+FileReader::~FileReader() { ::close(fd_); }
+
+size_t FileReader::read(std::span<std::byte> into) {
+  for (;;) {
+    const ssize_t n = ::read(fd_, into.data(), into.size());
+    if (n >= 0) return static_cast<size_t>(n);
+    if (errno != EINTR) fail_io("the file cannot be read", path_, errno);
   }
-  ::close(fd);
+}
+
+MappedFile::MappedFile(const fs::path& path) {
+  const FileReader file(path);
+  if (file.size() == 0) return;
+  void* address = ::mmap(nullptr, file.size(), PROT_READ, MAP_PRIVATE, file.fd(), 0);
+  if (address == MAP_FAILED) fail_io("the file cannot be mapped into memory", path, errno);
+  data_ = static_cast<const std::byte*>(address);
+  size_ = file.size();
+  mappings().add(bytes(), path.string());
 }
 
 MappedFile::~MappedFile() {
@@ -259,9 +207,20 @@ void drop_mapped_pages(std::span<const std::byte> part) {
   if (!part.empty() && mappings().hold(part)) drop_pages(part);
 }
 
-void register_mapped_range(std::span<const std::byte> mapping) { mappings().add(mapping.data(), mapping.size()); }
+void register_mapped_range(std::span<const std::byte> mapping, const fs::path& file) {
+  mappings().add(mapping, file.string());
+}
 
 void unregister_mapped_range(const std::byte* mapping) { mappings().remove(mapping); }
+
+const char* mapped_file_at(const void* address) {
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  for (const NamedMapping* node = named_mappings; node; node = node->next) {
+    const uintptr_t begin = node->begin;
+    if (begin != 0 && at >= begin && at < node->end) return node->name.c_str();
+  }
+  return nullptr;
+}
 
 Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
   EVP_DigestInit_ex(static_cast<EVP_MD_CTX*>(context_), EVP_sha256(), nullptr);

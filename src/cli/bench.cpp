@@ -30,7 +30,7 @@ void report(const InferenceArguments& a, const Json& json, const std::string& te
 }
 
 void compare_files(const InferenceArguments& a) {
-  const auto read = [](const std::string& path) { return parse_json(read_text_file(path), path); };
+  const auto read = [](const std::string& path) { return parse_json(read_input(path), path); };
   const Json comparison = compare_results(read(a.compare[0]), read(a.compare[1]), a.compare[0], a.compare[1]);
   report(a, comparison, comparison_text(comparison));
 }

@@ -63,7 +63,7 @@ void add_source(Config& config, const std::string& word) {
   } else if (word.find('{') != std::string::npos) {
     merge(config, parse_json(word, "--config"), "--config");
   } else {
-    merge(config, parse_json(read_text_file(word), word), "file " + word);
+    merge(config, parse_json(read_input(word), word), "file " + word);
   }
 }
 

@@ -31,7 +31,7 @@ void run(Arguments& arguments) {
   options.ignored_keys = {arguments.ignored_keys.begin(), arguments.ignored_keys.end()};
   const std::filesystem::path source =
       local_model(arguments.source, wants_gguf(arguments) ? ModelUse::kRun : ModelUse::kSource);
-  const InterruptFlag interrupt({SIGINT, SIGTERM});
+  const InterruptFlag interrupt({SIGINT, SIGTERM, SIGHUP});
   options.cancelled = [&] { return interrupt.raised(); };
   ArtefactReport report;
   {

@@ -45,7 +45,7 @@ std::vector<int32_t> prompt_of(const Arguments& a, const LoadedModel& model, con
           .where = "debug",
           .todo = "Give --prompt or --prompt-ids, or --compare with a file that knows its own"});
   }
-  const std::string text = a.prompt_file.empty() ? a.prompt : read_text_file(a.prompt_file);
+  const std::string text = a.prompt_file.empty() ? a.prompt : read_input(a.prompt_file);
   const Tokenizer& tokenizer = model.need_tokenizer();
   if (!a.chat) return tokenizer.encode(text, true);
   if (!model.chat_template || !model.chat_template->present()) {

@@ -1,4 +1,4 @@
-// Ctrl-C as a wish to stop soon, not as the end of the program.
+// Signals: Ctrl-C as a wish to stop soon, not as the end of the program; a mapped file that is gone as a sentence.
 #pragma once
 
 #include <initializer_list>
@@ -24,5 +24,9 @@ class InterruptFlag {
  private:
   std::vector<std::pair<int, struct sigaction>> before_;
 };
+
+// A mapped file that was cut off, or whose disk fails, comes as SIGBUS to whoever reads it: from now on that ends the
+// program with the file's name and the exit code of a bad file. Any other SIGBUS does what it did.
+void explain_mapped_faults();
 
 }  // namespace doppler

@@ -9,6 +9,7 @@
 #include "base/say.h"
 #include "base/version.h"
 #include "cli/config.h"
+#include "cli/interrupt.h"
 #include "cli/open_model.h"
 #include "cli/verbs.h"
 
@@ -67,6 +68,7 @@ int main(int argc, char** argv) {
     return exit_code(doppler::ErrorCode::kUsage);
   }
   std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit is then an error of write(), met like a full disk
+  doppler::explain_mapped_faults();
   try {
     std::vector<std::string> arguments(argv + 1, argv + argc);
     const doppler::Config config = doppler::take_config(arguments);

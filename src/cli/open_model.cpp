@@ -46,7 +46,7 @@ void with_pull_options(const std::function<void(const PullOptions&)>& work) {
   PullOptions options;
   options.settings = settings_from_environment();
   if (offline) options.settings.offline = true;
-  const InterruptFlag interrupt({SIGINT, SIGTERM});
+  const InterruptFlag interrupt({SIGINT, SIGTERM, SIGHUP});
   options.cancelled = [&] { return interrupt.raised(); };
   options.say = [](const std::string& line) { doppler::say("{}", line); };
   std::unique_ptr<Progress> bar;

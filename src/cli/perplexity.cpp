@@ -33,7 +33,7 @@ std::vector<int32_t> tokens_of(const Arguments& a, const LoadedModel& model) {
           .expected = "--text FILE or --ids FILE"});
   }
   if (!a.ids.empty()) return read_token_file(a.ids);
-  return model.need_tokenizer().encode(read_text_file(a.text), true);
+  return model.need_tokenizer().encode(read_input(a.text), true);
 }
 
 void run(Arguments a) {

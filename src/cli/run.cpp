@@ -56,7 +56,7 @@ void take_words(Arguments& a, std::string& model, bool& has_prompt) {
           .where = "run",
           .expected = "one prompt"});
   if (a.prompt_file_given.given()) {
-    a.prompt = read_text_file(a.prompt_file == "-" ? "/dev/stdin" : a.prompt_file);
+    a.prompt = read_input(a.prompt_file == "-" ? "/dev/stdin" : a.prompt_file);
   }
   has_prompt = given == 1;
 }
@@ -89,11 +89,11 @@ void check_draft(const LoadedModel& draft, const LoadedModel& model, const std::
 std::shared_ptr<const TokenGrammar> grammar_of(const Arguments& a, const LoadedModel& model) {
   if (a.grammar.empty() && a.json_schema.empty() && !a.json_object) return nullptr;
   const auto trie = TokenTrie::make(model.need_tokenizer());
-  if (!a.grammar.empty()) return grammar_from_gbnf(read_text_file(a.grammar), a.grammar, trie);
+  if (!a.grammar.empty()) return grammar_from_gbnf(read_input(a.grammar), a.grammar, trie);
   if (a.json_object) return grammar_of_json_object(trie);
   const bool inline_schema = a.json_schema.find('{') < a.json_schema.find_first_not_of(" \t\n{");
   return inline_schema ? grammar_from_json_schema(a.json_schema, "--json-schema", trie)
-                       : grammar_from_json_schema(read_text_file(a.json_schema), a.json_schema, trie);
+                       : grammar_from_json_schema(read_input(a.json_schema), a.json_schema, trie);
 }
 
 GenerateOptions generate_options(const Arguments& a, const LoadedModel& model) {

@@ -23,7 +23,7 @@ void run(Arguments& arguments) {
   SynthOptions& options = arguments.options;
   options.recipe = recipe_named(arguments.quant);
   const Preset preset = preset_named(arguments.architecture);
-  const InterruptFlag interrupt({SIGINT, SIGTERM});
+  const InterruptFlag interrupt({SIGINT, SIGTERM, SIGHUP});
   options.cancelled = [&] { return interrupt.raised(); };
   ArtefactReport report;
   {

@@ -49,7 +49,7 @@ void add_list(const Json& list, const std::filesystem::path& path, std::vector<i
 }  // namespace
 
 std::vector<int32_t> read_token_file(const std::filesystem::path& path) {
-  const std::string file = read_text_file(path);
+  const std::string file = read_input(path);
   if (file.compare(0, 6, "\x93NUMPY") == 0) return from_npy(file, path);
   std::vector<int32_t> ids;
   const size_t first = file.find_first_not_of(" \t\r\n");

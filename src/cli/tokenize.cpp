@@ -27,7 +27,7 @@ struct Arguments {
 };
 
 std::string read_all(const std::string& path) {
-  if (path != "-") return read_text_file(path);
+  if (path != "-") return read_input(path);
   return {std::istreambuf_iterator<char>(std::cin), {}};
 }
 

@@ -103,7 +103,8 @@ std::string GgufHeader::bytes() const {
   return out;
 }
 
-GgufWriter::GgufWriter(const std::filesystem::path& path, GgufHeader header) : header_(std::move(header)), file_(path) {
+GgufWriter::GgufWriter(const std::filesystem::path& path, GgufHeader header)
+    : header_(std::move(header)), lock_(path), file_(path) {
   const std::string bytes = header_.bytes();
   file_.write(std::as_bytes(std::span(bytes.data(), bytes.size())));
 }

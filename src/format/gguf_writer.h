@@ -45,6 +45,7 @@ class GgufHeader {
   uint64_t end_ = 0;  // of the last tensor's bytes
 };
 
+// Writes a GGUF file whole or not at all; one writer of the same name at a time.
 class GgufWriter {
  public:
   GgufWriter(const std::filesystem::path& path, GgufHeader header);
@@ -56,6 +57,7 @@ class GgufWriter {
 
  private:
   GgufHeader header_;
+  TargetLock lock_;
   FileWriter file_;
   size_t tensor_ = 0;
   uint64_t done_ = 0;  // bytes of that tensor

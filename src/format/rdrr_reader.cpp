@@ -97,7 +97,7 @@ struct RdrrReader::Mapping {
 
   ~Mapping() {
     if (!base) return;
-    unregister_mapped_range(base);
+    for (const size_t at : start) unregister_mapped_range(base + at);
     ::munmap(base, size);
   }
 
@@ -115,10 +115,9 @@ struct RdrrReader::Mapping {
             .got = fmt::format("{} bytes", size)});
     }
     base = static_cast<std::byte*>(reserved);
-    register_mapped_range({base, size});
     for (size_t i = 0; i < shards.size(); ++i) {
       const fs::path path = folder / shards[i].filename;
-      const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+      const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not make it wait
       // Measured again on the open file: a shard that shrank since must not become a fault in the middle of a token.
       struct stat status {};
       const bool sound = fd >= 0 && ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
@@ -133,6 +132,8 @@ struct RdrrReader::Mapping {
               .where = path.string(),
               .got = sound ? std::strerror(error_number) : "a file of another size"});
       }
+      const size_t end = i + 1 < shards.size() ? start[i + 1] : size;
+      register_mapped_range({base + start[i], end - start[i]}, path);
     }
   }
 
@@ -227,18 +228,15 @@ std::vector<std::string> RdrrReader::verify(const fs::path& path, bool hashes,
   }
   uint64_t all = 0, done = 0;
   for (const RdrrShard& shard : manifest.shards) all += shard.size;
+  std::vector<std::byte> piece(1 << 20);
   for (const RdrrShard& shard : manifest.shards) {
     std::error_code ec;
     if (!fs::is_regular_file(source.folder / shard.filename, ec)) continue;  // already in the list
-    const MappedFile file(source.folder / shard.filename);
+    FileReader file(source.folder / shard.filename);  // not mapped: bytes that cannot be read are what is looked for
     Sha256 hash;
-    constexpr size_t kPiece = 8 << 20;
-    for (auto rest = file.bytes(); !rest.empty();) {
-      const auto piece = rest.first(std::min(kPiece, rest.size()));
-      hash.update(piece);
-      file.release(piece);
-      rest = rest.subspan(piece.size());
-      done += piece.size();
+    while (const size_t n = file.read(piece)) {
+      hash.update(std::span(piece).first(n));
+      done += n;
       if (progress) progress(std::min(done, all), all);
     }
     if (hash.finish() != shard.hash) {

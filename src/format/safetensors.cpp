@@ -176,7 +176,9 @@ SafetensorsFolder::SafetensorsFolder(const fs::path& folder) {
     const Json& map = require_object(index, "weight_map", index_path.string());
     std::set<std::string> names;
     for (const auto& item : map.items()) {
-      const std::string file = require_string(map, item.key, index_path.string() + ": weight_map");
+      if (!item.value.is_string())
+        bad(index_path, item.key, "a shard's name has the wrong type", "a string", brief(item.value));
+      const std::string& file = item.value.text();
       if (file.empty() || file != fs::path(file).filename().string() || file == "." || file == "..") {
         bad(index_path, item.key, "a shard's name is not a plain file name", "", file);
       }
@@ -194,7 +196,7 @@ SafetensorsFolder::SafetensorsFolder(const fs::path& folder) {
     }
     for (const auto& item : map.items()) {
       const auto it = file_of_.find(item.key);
-      const std::string file = item.value.get<std::string>();
+      const std::string& file = item.value.text();
       if (it == file_of_.end() || files_[it->second].path().filename() != file) {
         bad(index_path, item.key, "the index names a tensor that its shard does not hold", "", file);
       }
@@ -261,6 +263,7 @@ void write_safetensors(const fs::path& path, const std::vector<RawTensor>& tenso
   text.resize((text.size() + 7) / 8 * 8, ' ');  // so that the data starts at a multiple of eight
   uint64_t length = text.size();
   if constexpr (std::endian::native == std::endian::big) length = __builtin_bswap64(length);
+  const TargetLock lock(path);
   FileWriter writer(path);
   writer.write(std::as_bytes(std::span(&length, 1)));
   writer.write(std::as_bytes(std::span(text.data(), text.size())));

@@ -18,6 +18,8 @@ namespace fs = std::filesystem;
 namespace {
 
 std::string head_of(const fs::path& path, size_t bytes) {
+  std::error_code ec;
+  if (!fs::is_regular_file(path, ec)) return "";  // opening a pipe would wait for a writer
   std::ifstream in(path, std::ios::binary);
   std::string head(bytes, '\0');
   in.read(head.data(), static_cast<std::streamsize>(bytes));

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/half.h"
+#include "convert/gguf_export.h"
 #include "support/checkpoint.h"
 
 namespace doppler {
@@ -21,6 +22,7 @@ using testing::Scratch;
 using testing::sentence;
 using testing::slurp;
 using testing::spill;
+using ::testing::UnorderedElementsAre;
 using testing::with;
 
 TEST(ConvertFaults, ADisagreementOfConfigAndTensorsStopsWithTheNames) {
@@ -183,10 +185,52 @@ TEST(ConvertFaults, AKilledConversionLeavesNothingThatLooksWhole) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFSIGNALED(status));
   EXPECT_FALSE(fs::exists(scratch / "out"));
-  EXPECT_EQ(scratch.names().size(), 1u);
+  EXPECT_EQ(scratch.names().size(), 2u) << "a folder and a lock";
   for (const std::string& name : scratch.names()) EXPECT_NE(sentence([&] { RdrrReader::open(scratch / name); }), "");
   convert(model("qwen3-a"), scratch / "out", with("q8_0"));
   EXPECT_THAT(scratch.names(), ElementsAre("out")) << "the next conversion tidies up";
+}
+
+TEST(ConvertFaults, AKilledExportIsTidiedUpByTheNext) {
+  Scratch scratch;
+  convert(model("qwen3-a"), scratch / "m", with("q8_0"));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    export_gguf(scratch / "m", scratch / "m.gguf", {.threads = 1, .progress = [](uint64_t done, uint64_t all) {
+                                                      if (done * 10 > all * 9) ::kill(::getpid(), SIGKILL);
+                                                    }});
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_FALSE(fs::exists(scratch / "m.gguf"));
+  EXPECT_EQ(scratch.names().size(), 3u) << "the artefact, half a file and a lock";
+  export_gguf(scratch / "m", scratch / "m.gguf", {.threads = 1});
+  EXPECT_THAT(scratch.names(), UnorderedElementsAre("m", "m.gguf"));
+}
+
+TEST(ConvertFaults, ASecondWriterOfATargetIsRefusedAndTheFirstGoesOn) {
+  Scratch scratch;
+  int refusals = 0;
+  const auto once = [&](uint64_t done, const std::function<void()>& second) {
+    if (done < 100'000 || refusals % 2 != 0) return;
+    ++refusals;
+    EXPECT_THAT(sentence(second), HasSubstr("is being written already"));
+  };
+  ConvertOptions options = with("q8_0");
+  options.progress = [&](uint64_t done, uint64_t) {
+    once(done, [&] { convert(model("llama-a"), scratch / "m", with("f32")); });
+  };
+  convert(model("qwen3-a"), scratch / "m", options);
+  EXPECT_EQ(refusals, 1);
+  EXPECT_THAT(RdrrReader::verify(scratch / "m"), ElementsAre());
+  refusals = 2;
+  const auto second = [&] { export_gguf(scratch / "m", scratch / "m.gguf", {.threads = 1}); };
+  export_gguf(scratch / "m", scratch / "m.gguf",
+              {.threads = 1, .progress = [&](uint64_t done, uint64_t) { once(done, second); }});
+  EXPECT_EQ(refusals, 3);
+  EXPECT_THAT(scratch.names(), UnorderedElementsAre("m", "m.gguf"));
 }
 
 TEST(ConvertFaults, AFileThatCannotGrowEndsInASentenceAndLeavesNothing) {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <ctime>
 #include <random>
 
 #include "support/scratch.h"
@@ -141,6 +142,23 @@ TEST(SafetensorsFolder, ReadsShardsThroughTheIndex) {
 TEST(SafetensorsFolder, ReadsASingleFile) {
   const SafetensorsFolder folder(DOPPLER_TEST_DATA "/models/gptoss-a");
   EXPECT_EQ(folder.find("model.layers.0.mlp.experts.down_proj_blocks")->dtype, "U8");
+}
+
+TEST(SafetensorsFolder, SixtyThousandTensorsAreReadInLittleTime) {
+  Scratch scratch;
+  std::string header = "{", index = R"({"weight_map":{)";
+  for (int i = 0; i < 60'000; ++i) {
+    const std::string comma = i > 0 ? "," : "", name = "model.layers." + std::to_string(i * 7919 % 60'000) + ".weight";
+    const std::string at = std::to_string(i);
+    header += comma + "\"" + name + R"(":{"dtype":"U8","shape":[1],"data_offsets":[)" + at + "," +
+              std::to_string(i + 1) + "]}";
+    index += comma + "\"" + name + R"(":"one.safetensors")";
+  }
+  write_raw(scratch / "one.safetensors", header + "}", 60'000);
+  spill(scratch / "model.safetensors.index.json", index + "}}");
+  const std::clock_t begin = std::clock();
+  EXPECT_EQ(SafetensorsFolder(scratch.path()).tensors().size(), 60'000u);
+  EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 5.0) << "seconds of this process";
 }
 
 TEST(SafetensorsFolder, BadFoldersAreMetWithASentence) {
