@@ -413,7 +413,8 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
     const int expert_ffn = find(*moe, "expertIntermediateSize") ? small_int(*moe, "expertIntermediateSize", where) : 0;
     c.expert_ffn = expert_ffn == c.ffn ? 0 : expert_ffn;
     const Json format = moe->value("expertFormat", nullptr);
-    if (!format.is_null() && !is_one_of(format, {"mixtral", "gpt-oss"})) {  // expertFormat's own words
+    // Earlier artefacts of ours have the experts' number format here.
+    if (!format.is_null() && !is_one_of(format, {"mixtral", "gpt-oss", "mxfp4"})) {  // expertFormat's own words
       fail({.code = ErrorCode::kUnsupported,
             .what = "experts of an unknown kind",
             .where = where + ": moeConfig.expertFormat",

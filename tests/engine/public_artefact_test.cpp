@@ -225,6 +225,7 @@ TEST(PublicRules, OurArtefactsKeepThem) {
     options.shard_size = 256 << 10;
     convert(testing::model(name), scratch / "out", options);
     expect_public_rules(scratch / "out");
+    EXPECT_TRUE(LoadedModel::load(scratch / "out").notes.empty());
   }
 }
 

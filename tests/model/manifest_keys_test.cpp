@@ -270,6 +270,19 @@ TEST(ManifestKeys, UnknownKeysAreRefusedUnlessTheyAreNull) {
   }
 }
 
+TEST(ManifestKeys, ArtefactsThatWereWrittenEarlierAreStillRead) {
+  int seeds = 0;
+  for (const auto& item : std::filesystem::directory_iterator(DOPPLER_SOURCE_DIR "/tests/fuzz/manifest_seeds")) {
+    SCOPED_TRACE(item.path().string());
+    const Json manifest = parse_json(testing::slurp(item.path()), item.path().string());
+    EXPECT_GT(read_model_config(manifest, "m").layer_count(), 0);
+    ++seeds;
+  }
+  EXPECT_GE(seeds, 3);
+  EXPECT_EQ(read_model_config(with({{"moeConfig.expertFormat", "mxfp4"}}), "m"),
+            read_model_config(with({{"moeConfig.expertFormat", "gpt-oss"}}), "m"));
+}
+
 TEST(ManifestKeys, WordsThatNobodyKnowsAreRefused) {
   for (const Key& key : std::vector<Key>{{"inference.ffn.activation", "relu"},
                                          {"inference.attention.queryKeyNormAxis", "both"},
