@@ -76,9 +76,12 @@ class AnswerGrammarBuilder {
     if (!schema.is_object()) schema = Json::object();
     if (!schema.contains("type")) schema["type"] = "object";
     const Expression arguments = b_.json_schema(schema.dump(), "parameters of " + name);
-    if (format_.channels) {
-      return e_.sequence({b_.mark("<|channel|>"), e_.text("commentary to=functions." + name + " "),
-                          b_.mark("<|constrain|>"), e_.text("json"), b_.mark("<|message|>"), arguments});
+    if (format_.channels) {  // the recipient is said before the channel or behind it
+      const Expression to = e_.text(" to=functions." + name), channel = b_.mark("<|channel|>");
+      const Expression head = e_.any_of(
+          {e_.sequence({channel, e_.text("commentary"), to}), e_.sequence({to, channel, e_.text("commentary")})});
+      const Expression json = e_.sequence({e_.optional(b_.mark("<|constrain|>")), e_.text("json")});
+      return e_.sequence({head, e_.text(" "), json, b_.mark("<|message|>"), arguments});
     }
     const char* key = format_.call_open.empty() ? "parameters" : "arguments";
     const Expression object =

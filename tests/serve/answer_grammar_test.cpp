@@ -1,6 +1,7 @@
 // What holds an answer lets it think first and then holds it, and calls are what the parser reads.
 #include "serve/answer_grammar.h"
 
+#include "base/files.h"
 #include "grammar/support.h"
 
 namespace doppler::serve {
@@ -86,8 +87,10 @@ TEST(AnswerGrammar, CallsAreWhatTheParserReads) {
   const std::string bare = "{\"name\": \"weather\", \"parameters\": {\"city\": \"Bonn\"}}";
   const std::string channel =
       "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{\"city\": \"Bonn\"}";
+  const std::string to = " to=functions.weather<|channel|>commentary json<|message|>{\"city\": \"Bonn\"}";
   const std::string one = "weather{\"city\":\"Bonn\"};";
-  for (const auto& [source, text] : {std::pair(kBlocks, block), {kBare, bare}, {kChannels, channel}, {"", bare}}) {
+  for (const auto& [source, text] :
+       {std::pair(kBlocks, block), {kBare, bare}, {kChannels, channel}, {kChannels, to}, {"", bare}}) {
     EXPECT_TRUE(matches(*grammar(call(), source), text)) << text;
     EXPECT_EQ(calls(source, text), one);
     std::string other = text;
@@ -97,6 +100,25 @@ TEST(AnswerGrammar, CallsAreWhatTheParserReads) {
   }
   EXPECT_TRUE(matches(*grammar(call(), kBlocks), "<think>Hm.</think>\n\n" + block + "\n" + block));
   EXPECT_EQ(calls(kBlocks, block + "\n" + block), one + one);
+}
+
+TEST(AnswerGrammar, ACallAsPublishedTemplatesWriteIt) {
+  for (const auto& [name, end] : {std::pair("qwen3", "<|im_end|>"), {"llama3_2", "<|eot_id|>"}}) {
+    DOPPLER_NEEDS_TOKENIZER(name);
+    const std::filesystem::path file = tokenizer_folder(name) / "tokenizer_config.json";
+    const ChatTemplate chat = ChatTemplate::from_config(parse_json(read_text_file(file), name), name);
+    Json messages = parse_json(R"([{"role": "user", "content": "How warm is it?"}])", "messages");
+    const std::string prompt = chat.render(messages, call().tools, true);
+    messages.push_back(parse_json(
+        R"({"role": "assistant", "content": "", "tool_calls": [
+            {"type": "function", "function": {"name": "weather", "arguments": {"city": "Bonn"}}}]})",
+        "a call"));
+    const std::string whole = chat.render(messages, call().tools, false);
+    ASSERT_TRUE(whole.starts_with(prompt)) << whole;
+    const std::string said = whole.substr(prompt.size(), whole.find(end, prompt.size()) - prompt.size());
+    EXPECT_TRUE(matches(*grammar(call(), chat.source(), prompt), said)) << said;
+    EXPECT_EQ(calls(chat.source(), said), "weather{\"city\":\"Bonn\"};");
+  }
 }
 
 TEST(AnswerGrammar, OneCallAndANamedOne) {
@@ -153,7 +175,9 @@ TEST(AnswerGrammar, SpecialTokens) {
   const int32_t channel = tokenizer.token_id("<|channel|>"), end = tokenizer.token_id("<|end|>");
   auto constraint = held->begin();
   EXPECT_TRUE(constraint->allowed().has(channel));
-  EXPECT_EQ(doppler::testing::allowed_tokens(constraint->allowed()).size(), 1u);
+  for (const int32_t token : doppler::testing::allowed_tokens(constraint->allowed())) {
+    EXPECT_TRUE(token == channel || std::string(" to=functions.").starts_with(trie->bytes_of(token))) << token;
+  }
   EXPECT_TRUE(take(*constraint, "<|channel|>analysis<|message|>Hm, the <weather>"));
   EXPECT_TRUE(constraint->allowed().has(end));
   EXPECT_FALSE(constraint->allowed().has(channel));
