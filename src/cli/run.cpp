@@ -119,17 +119,18 @@ Conversation opening(const Arguments& a) {
   return conversation;
 }
 
-std::vector<int32_t> prompt_tokens(const Arguments& a, const LoadedModel& model) {
+std::vector<int32_t> prompt_tokens(const Arguments& a, const LoadedModel& model, const InterruptFlag& interrupt) {
   if (!a.prompt_ids.empty()) return a.prompt_ids;
   const Tokenizer& tokenizer = model.need_tokenizer();
-  if (a.raw) return tokenizer.encode(a.prompt, true);
+  const auto stopped = [&] { return interrupt.raised(); };
+  if (a.raw) return tokenizer.encode(a.prompt, true, stopped);
   if (!model.chat_template || !model.chat_template->present()) {
     say("this model has no chat template; the prompt goes in as it is");
-    return tokenizer.encode(a.prompt, true);
+    return tokenizer.encode(a.prompt, true, stopped);
   }
   Conversation conversation = opening(a);
   conversation.ask(a.prompt);
-  return tokenizer.encode(model.chat_template->render(conversation.to_json(), Json(), true), false);
+  return tokenizer.encode(model.chat_template->render(conversation.to_json(), Json(), true), false, stopped);
 }
 
 void print_speed(const Generation& generation, std::string_view backend) {
@@ -141,7 +142,7 @@ void print_speed(const Generation& generation, std::string_view backend) {
 
 void answer_once(const Arguments& a, const LoadedModel& model, Session& session, double load_ms) {
   const InterruptFlag interrupt({SIGINT});
-  const std::vector<int32_t> prompt = prompt_tokens(a, model);
+  const std::vector<int32_t> prompt = prompt_tokens(a, model, interrupt);
   const GenerateOptions options = generate_options(a, model);
   const Generation generation = session.generate(prompt, options, [&](std::string_view piece) {
     if (!a.json) {
