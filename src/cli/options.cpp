@@ -2,7 +2,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
 #include <filesystem>
+#include <type_traits>
 
 #include "base/error.h"
 
@@ -11,6 +14,19 @@ namespace {
 
 std::vector<CLI::App*> inner_verbs(CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+// What CLI11 takes for a number though it is none: nothing for 0, and what is too large for the largest.
+std::string number_fault(const std::string& text) {
+  if (text.empty()) return "a number is needed, and nothing was given";
+  errno = 0;
+  std::strtoull(text.c_str(), nullptr, 0);
+  return errno == ERANGE ? text + " is too large" : "";
+}
+
+// And −1 for the largest that has no sign.
+std::string unsigned_fault(const std::string& text) {
+  return text.starts_with('-') ? text + " is negative" : number_fault(text);
 }
 
 }  // namespace
@@ -23,7 +39,10 @@ Option Option::not_negative() { return Option(option_->check(CLI::NonNegativeNum
 Option Option::range(int least, int most) { return Option(option_->check(CLI::Range(least, most))); }
 Option Option::one_of(const std::vector<std::string>& words) { return Option(option_->check(CLI::IsMember(words))); }
 Option Option::existing_file() { return Option(option_->check(CLI::ExistingFile)); }
-Option Option::byte_size() { return Option(option_->transform(CLI::AsSizeValue(false))); }
+Option Option::byte_size() {
+  option_->transform(CLI::AsSizeValue(false));
+  return Option(option_->transform(CLI::Validator(unsigned_fault, "")));  // the last that is added looks first
+}
 Option Option::check(const std::function<std::string(const std::string&)>& fault) {
   return Option(option_->check(fault));
 }
@@ -42,7 +61,13 @@ Verb Verb::add_verb(const std::string& name, const std::string& about) {
 
 template <class T>
 Option Verb::add_option(const std::string& name, T& variable, const std::string& help) {
-  return Option(app_->add_option(name, variable, help));
+  CLI::Option* const option = app_->add_option(name, variable, help);
+  if constexpr (std::is_unsigned_v<T>) {
+    option->check(unsigned_fault);
+  } else if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::vector<int>>) {
+    option->check(number_fault);
+  }
+  return Option(option);
 }
 template Option Verb::add_option(const std::string&, std::string&, const std::string&);
 template Option Verb::add_option(const std::string&, int&, const std::string&);

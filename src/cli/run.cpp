@@ -120,7 +120,7 @@ Conversation opening(const Arguments& a) {
 }
 
 std::vector<int32_t> prompt_tokens(const Arguments& a, const LoadedModel& model, const InterruptFlag& interrupt) {
-  if (!a.prompt_ids.empty()) return a.prompt_ids;
+  if (a.prompt_ids_given.given()) return a.prompt_ids;
   const Tokenizer& tokenizer = model.need_tokenizer();
   const auto stopped = [&] { return interrupt.raised(); };
   if (a.raw) return tokenizer.encode(a.prompt, true, stopped);
