@@ -146,7 +146,7 @@ fs::path recognise_folder(const fs::path& folder) {
     const std::string base =
         string_or(parse_json(read_text_file(path), path.string()), "base_model_name_or_path", "", path.string());
     refuse(folder, "this is an adapter (LoRA), not a whole model", base.empty() ? "" : "an adapter for " + base,
-           "Merge it into its base model first (merge_and_unload in PEFT), and give Doppler the result",
+           "Merge it into its base model: doppler convert BASE OUT --merge-lora " + folder.string(),
            ErrorCode::kUnsupported);
   }
   if (!content.ggufs.empty()) {

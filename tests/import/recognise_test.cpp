@@ -57,7 +57,7 @@ TEST_F(Recognise, AnAdapterAlone) {
   add("adapter_config.json", R"({"base_model_name_or_path": "org/base", "peft_type": "LORA"})");
   add("adapter_model.safetensors", "weights");
   EXPECT_THAT(refusal(), AllOf(HasSubstr("an adapter (LoRA), not a whole model"), HasSubstr("for org/base"),
-                               HasSubstr("Merge it into its base model")));
+                               HasSubstr("doppler convert BASE OUT --merge-lora ")));
 }
 
 TEST_F(Recognise, ATokenizerAlone) {
