@@ -44,6 +44,7 @@ struct Facts {
   std::vector<std::string> notes;
   int context = 0;
   size_t kv_bytes = 0;
+  size_t token_bytes = 0, later_token_bytes = 0;  // of keys and values, of the first token and past all windows
 };
 
 Facts artefact_facts(const fs::path& path) {
@@ -100,7 +101,10 @@ Facts gather(const fs::path& path, int context) {
           .expected = fmt::format("at most {}", facts.config.max_context),
           .got = std::to_string(facts.context)});
   }
-  facts.kv_bytes = kv_cache_bytes(facts.config, facts.context);
+  const auto kv = [&](int tokens) { return kv_cache_bytes(facts.config, tokens); };
+  facts.kv_bytes = kv(facts.context);
+  facts.token_bytes = kv(1);
+  facts.later_token_bytes = kv(facts.config.max_context) - kv(facts.config.max_context - 1);
   return facts;
 }
 
@@ -163,6 +167,10 @@ void print_facts(const Facts& f) {
   line("memory", fmt::format("{} at a context of {} (of {}): {} of weights, {} of keys and values",
                              megabytes(f.weight_bytes + f.kv_bytes), f.context, c.max_context,
                              megabytes(f.weight_bytes), megabytes(f.kv_bytes)));
+  line("cache", fmt::format("{} of keys and values per token{}", megabytes(f.token_bytes),
+                            f.later_token_bytes == f.token_bytes
+                                ? ""
+                                : fmt::format(", {} past the windows", megabytes(f.later_token_bytes))));
   for (const std::string& note : f.notes) line("note", note);
 }
 
@@ -179,7 +187,11 @@ Json to_json(const Facts& f, const Arguments& arguments) {
   out["shards"] = f.shards;
   out["dtypes"] = Json::object();
   for (const auto& [dtype, bytes] : f.dtype_bytes) out["dtypes"][dtype] = bytes;
-  out["memory"] = {{"context", f.context}, {"weights", f.weight_bytes}, {"kv_cache", f.kv_bytes}};
+  out["memory"] = {{"context", f.context},
+                   {"weights", f.weight_bytes},
+                   {"kv_cache", f.kv_bytes},
+                   {"kv_cache_per_token", f.token_bytes},
+                   {"kv_cache_per_token_past_windows", f.later_token_bytes}};
   if (arguments.tensors) {
     Json& list = out["tensors"] = Json::array();
     for (const TensorLine& tensor : f.tensors) {

@@ -120,6 +120,11 @@ TEST(Cli, OutputThatCannotBeWrittenIsAnError) {
   EXPECT_EQ(call("inspect >/dev/full").code, 3);
 }
 
+// 8 layers, one kv head of 128, keys and values of 2 bytes; seven layers keep no more than their window.
+TEST(Cli, InspectTellsWhatATokenTakesOfTheCache) {
+  EXPECT_NE(call("inspect").out.find("4.10 kB of keys and values per token, 512 B past the windows"), std::string::npos);
+}
+
 // The verbs that `doppler VERB --help` lists under "Subcommands", and theirs, down to those that have none.
 std::vector<std::string> verbs_below(const std::string& verb) {
   const std::string help = call(verb + " --help").out, title = "\nSubcommands:\n";
