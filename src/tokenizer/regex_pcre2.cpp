@@ -143,8 +143,8 @@ std::optional<Span> RegexMatcher::State::find_counting(size_t from) {
     if (!counting)
       fail({.code = ErrorCode::kMemory, .what = "no memory for a regular expression", .where = regex.where});
     pcre2_set_match_limit(counting, 0xFFFFFFFF);
-    // KiB. A place to come back to takes some 100 bytes, and a byte of text some of them.
-    pcre2_set_heap_limit(counting, static_cast<uint32_t>(std::min<size_t>(65536 + text.size(), 0x7FFFFFFF)));
+    // KiB, at most 512 MiB. A place to come back to takes some 100 bytes, and a byte of text some of them.
+    pcre2_set_heap_limit(counting, static_cast<uint32_t>(std::min<size_t>(65536 + text.size(), 1 << 19)));
     // Before every part of the expression, at every try.
     const auto step = [](pcre2_callout_block* block, void* state) {
       State& s = *static_cast<State*>(state);
