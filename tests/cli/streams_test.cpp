@@ -56,8 +56,9 @@ TEST(Streams, AModelsNamesDoNotSpeakToTheTerminal) {
     const std::string said = outcome.out + outcome.err;
     for (const char* bad : {"\033", "\xC2\x9B", "\a", "\ndoppler: fine"})
       EXPECT_EQ(said.find(bad), std::string::npos) << arguments << "\n" << said;
-    if (verb.rfind("inspect", 0) == 0)
+    if (verb.rfind("inspect", 0) == 0) {
       EXPECT_NE(said.find("ti\\x1b[31mny\\x9b2J\\ndoppler: fine"), std::string::npos) << said;
+    }
   }
   expect_outcome("inspect \"$(printf '/no\\033[31mwhere')\"", 3, "/no\\x1b[31mwhere");
 }
