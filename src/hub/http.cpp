@@ -66,7 +66,8 @@ size_t take_body(char* data, size_t size, size_t count, void* self) {
   curl_easy_getinfo(transfer.easy, CURLINFO_RESPONSE_CODE, &status);
   transfer.answer.status = static_cast<int>(status);
   if (transfer.request.on_body && status >= 200 && status < 300) {
-    return transfer.request.on_body(transfer.answer, bytes) ? bytes.size() : 0;
+    transfer.answer.stopped = !transfer.request.on_body(transfer.answer, bytes);
+    return transfer.answer.stopped ? 0 : bytes.size();
   }
   if (transfer.answer.body.size() + bytes.size() > kMostBody) {
     transfer.overflow = true;

@@ -14,6 +14,7 @@ namespace doppler {
 struct HttpAnswer {
   int status = 0;                              // 0: no answer came
   std::string fault;                           // what cut the transfer; empty if it came to its end
+  bool stopped = false;                        // the fault is that on_body wanted no more
   bool unreachable = false;                    // not even a connection: no name, no route, nobody listens
   std::map<std::string, std::string> headers;  // of the last answer, names in lower case
   std::string url;                             // after redirects

@@ -81,8 +81,8 @@ HttpAnswer get_patiently(HttpClient& client, const HttpRequest& request, const P
   for (int attempt = 1;; ++attempt) {
     HttpAnswer answer = client.get(request, options.cancelled);
     const double asked = retry_after(answer), wait = std::max(asked, pause);
-    if (answer.ok() || answer.unreachable || !is_passing_fault(answer) || attempt >= options.download.attempts ||
-        asked > options.download.longest_pause) {
+    if (answer.ok() || answer.stopped || answer.unreachable || !is_passing_fault(answer) ||
+        attempt >= options.download.attempts || asked > options.download.longest_pause) {
       return answer;
     }
     std::this_thread::sleep_for(std::chrono::duration<double>(wait));
@@ -214,11 +214,9 @@ PullPlan plan_from_web(const ModelName& name, const PullOptions& options) {
           .todo = "Leave out --offline and HF_HUB_OFFLINE to fetch it"});
   }
   HttpClient client(options.limits);
-  bool asked = false;
   HttpRequest request{.url = name.text, .range = "0-0"};
-  request.on_body = [&](const HttpAnswer&, std::string_view) { return !(asked = true); };
-  HttpAnswer answer = get_patiently(client, request, options);
-  if (asked) answer.fault.clear();  // it was we who ended it
+  request.on_body = [](const HttpAnswer&, std::string_view) { return false; };  // its head is all that is wanted
+  const HttpAnswer answer = get_patiently(client, request, options);
   if (answer.status == 0 && file_exists(folder / file)) {
     say(options, fmt::format("the server cannot be reached ({}); using what is already here", answer.fault));
     return here();

@@ -187,6 +187,22 @@ TEST_F(HubTest, FilesFromElsewhereHaveACacheOfTheirOwn) {
   EXPECT_TRUE(cached_models(options.settings).empty());
 }
 
+TEST_F(HubTest, AnAddressIsAskedOnceForItsLength) {
+  hub.add("m.gguf", noise(300'000));
+  const std::string address = hub.cdn() + "/repos/org/repo/m.gguf";
+  const fs::path path = hub.pull(address);
+  const auto requests = [&] {
+    hub.forget_log();
+    EXPECT_EQ(hub.pull(address), path);
+    return hub.log().size();
+  };
+  EXPECT_EQ(requests(), 1u);
+  hub.rule({{"match", "m.gguf"}, {"do", "no_ranges"}});
+  EXPECT_EQ(requests(), 1u) << "where the whole file comes the transfer is ended, and that is no fault";
+  hub.rule({{"match", "m.gguf"}, {"do", "status"}, {"status", 503}, {"times", 2}});
+  EXPECT_EQ(requests(), 3u) << "faults of the server pass";
+}
+
 TEST_F(HubTest, ListsAndRemoves) {
   add_gguf();
   hub.add("m-Q8_0.gguf", noise(9000));
