@@ -122,7 +122,8 @@ TEST(Cli, OutputThatCannotBeWrittenIsAnError) {
 
 // 8 layers, one kv head of 128, keys and values of 2 bytes; seven layers keep no more than their window.
 TEST(Cli, InspectTellsWhatATokenTakesOfTheCache) {
-  EXPECT_NE(call("inspect").out.find("4.10 kB of keys and values per token, 512 B past the windows"), std::string::npos);
+  EXPECT_NE(call("inspect").out.find("4.10 kB of keys and values per token, 512 B past the windows"),
+            std::string::npos);
 }
 
 // The verbs that `doppler VERB --help` lists under "Subcommands", and theirs, down to those that have none.
