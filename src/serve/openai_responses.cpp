@@ -37,10 +37,12 @@ Json read_input(const Fields& fields) {
 
 class ResponsesWire : public Wire {
  public:
-  ResponsesWire(ContextPtr context, const ServedModel& model, bool stream)
+  // `asked`: fields of the request that the response repeats.
+  ResponsesWire(ContextPtr context, const ServedModel& model, bool stream, Json asked)
       : context_(std::move(context)),
         model_(model.name),
         stream_(stream),
+        asked_(std::move(asked)),
         id_(random_id("resp_")),
         created_(unix_time()) {}
 
@@ -92,6 +94,7 @@ class ResponsesWire : public Wire {
     json["parallel_tool_calls"] = true;
     json["tool_choice"] = "auto";
     json["tools"] = Json::array();
+    json.update(asked_);
     if (!usage) return json["usage"] = nullptr, json;
     json["usage"] = {{"input_tokens", usage->prompt},
                      {"input_tokens_details", {{"cached_tokens", usage->cached}}},
@@ -153,6 +156,7 @@ class ResponsesWire : public Wire {
   ContextPtr context_;
   std::string model_;
   bool stream_;
+  const Json asked_;
   std::string id_, open_, text_;  // kind and text of the item that is open
   int64_t created_;
   int number_ = 0;
@@ -182,8 +186,13 @@ void openai_responses(ContextPtr context) {
   read_tools(fields, ask);
   ask.options.max_tokens = static_cast<int>(fields.integer("max_output_tokens", 0, 1, 1 << 30));
   ask.stream = fields.boolean("stream", false);
-  answer(context, ask, [context, stream = ask.stream](const ServedModel& model) {
-    return std::make_unique<ResponsesWire>(context, model, stream);
+  Json asked = Json::object();
+  for (const char* name : {"instructions", "metadata", "parallel_tool_calls", "tool_choice", "tools", "temperature",
+                           "top_p", "max_output_tokens"}) {
+    if (const Json* value = fields.find(name)) asked[name] = *value;
+  }
+  answer(context, ask, [context, stream = ask.stream, asked](const ServedModel& model) {
+    return std::make_unique<ResponsesWire>(context, model, stream, asked);
   });
 }
 

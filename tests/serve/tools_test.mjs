@@ -90,6 +90,7 @@ test('openai: a demanded call in /v1/responses', async () => {
   const whole = await client.responses.create(ask);
   assert.deepEqual(whole.output.map((item) => item.type), ['function_call']);
   checkCall(whole.output[0].name, JSON.parse(whole.output[0].arguments));
+  for (const field of ['tools', 'tool_choice', 'parallel_tool_calls', 'temperature']) assert.deepEqual(whole[field], ask[field]);
   const streamed = await client.responses.stream(ask).finalResponse();
   assert.equal(streamed.output[0].arguments, whole.output[0].arguments);
 });
