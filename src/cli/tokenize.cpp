@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
-#include <iterator>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -26,10 +25,7 @@ struct Arguments {
   bool json = false, jsonl = false;
 };
 
-std::string read_all(const std::string& path) {
-  if (path != "-") return read_input(path);
-  return {std::istreambuf_iterator<char>(std::cin), {}};
-}
+std::string read_all(const std::string& path) { return read_input(path == "-" ? "/dev/stdin" : path); }
 
 std::string as_line(const Json& json) { return json.dump(); }
 

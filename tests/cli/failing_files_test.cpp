@@ -135,19 +135,22 @@ TEST(FailingFiles, NohupKeepsAConversionGoing) {
 
 TEST(FailingFiles, ModelsWithoutAnEndAreRefused) {
   const Scratch scratch;
-  for (const char* folder : {"pipe", "zero", "long", "shard"}) fs::create_directory(scratch / folder);
+  for (const char* folder : {"pipe", "zero", "long", "shard", "checkpoint"}) fs::create_directory(scratch / folder);
   ASSERT_EQ(::mkfifo((scratch / "pipe/manifest.json").c_str(), 0600), 0);
   fs::create_symlink("/dev/zero", scratch / "zero/manifest.json");
   testing::spill(scratch / "long/manifest.json", "\"");
   fs::resize_file(scratch / "long/manifest.json", 1'000'000'000);
   fs::copy(DOPPLER_SOURCE_DIR "/models/tiny/manifest.json", scratch / "shard");
   ASSERT_EQ(::mkfifo((scratch / "shard/shard_00000.bin").c_str(), 0600), 0);
+  testing::spill(scratch / "checkpoint/model.safetensors", "");
+  ASSERT_EQ(::mkfifo((scratch / "checkpoint/config.json").c_str(), 0600), 0);
   const auto path = [&](const char* name) { return (scratch / name).string(); };
   for (const char* verb : {"inspect", "verify"}) {
     expect_outcome(verb + (" '" + path("pipe") + "'"), 3, "expected a regular file, got a pipe");
     expect_outcome(verb + (" '" + path("pipe/manifest.json") + "'"), 3, "got a pipe");
     expect_outcome(verb + (" '" + path("zero") + "'"), 3, path("zero/manifest.json"));
     expect_outcome(verb + (" '" + path("long") + "'"), 3, "got 1000000000 bytes");
+    expect_outcome(verb + (" '" + path("checkpoint") + "'"), 3, "checkpoint/config.json): expected a regular file");
     expect_outcome(verb + std::string(" /dev/zero"), 3, "/dev/zero");
   }
   expect_outcome("inspect '" + path("shard") + "'", 4, "shard_00000.bin is missing or unreadable");
@@ -158,6 +161,7 @@ TEST(FailingFiles, APipeIsAPrompt) {
   const testing::Outcome outcome =
       testing::call("run models/tiny --backend cpu --max-tokens 2 --prompt-file -", "What color is the sky?");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
+  expect_outcome("tokenize models/tiny - </dev/zero", 3, "the text is too long");
 }
 
 }  // namespace
