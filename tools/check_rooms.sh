@@ -65,6 +65,6 @@ budget debug 2000
 budget engine 2650
 budget bench 2800
 budget serve 4400
-budget cli 4850
+budget cli 4950
 budget api 620
 exit $status

@@ -281,7 +281,8 @@ void serve(const ServeOptions& options, const ServeEvents& events) {
   Server server(options);
   HttpServer http(options.http, server.handlers());
   if (events.listening) events.listening(http.port());
-  std::string failure;  // set before failed
+  std::optional<Watch> watch;  // begins below what is said when the server is ready
+  std::string failure;         // set before failed
   std::atomic<bool> failed = false;
   server.engine().with_model(options.models.front().name, [&](const auto& model, const std::string& why) {
     failure = why;
@@ -289,9 +290,8 @@ void serve(const ServeOptions& options, const ServeEvents& events) {
     if (!model) return;
     server.ready();
     if (events.ready) events.ready(http.port());
+    if (options.watch_file >= 0) watch.emplace(options.watch_file, [&] { return server.gauges(); });
   });
-  std::optional<Watch> watch;
-  if (options.watch_file >= 0) watch.emplace(options.watch_file, [&] { return server.gauges(); });
   http.run([&] { return failed || events.stopping(); }, [&] { server.drain(); }, options.drain);
   server.engine().stop();  // before what it would post to goes
   if (failed) fail({.code = ErrorCode::kUsage, .what = failure, .where = options.models.front().path.string()});

@@ -2,6 +2,7 @@
 #include "serve/server.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -177,6 +178,25 @@ TEST_F(ServerTest, AnswersThatAreCutOffAreLogged) {
   const size_t at = lines.find(R"("id":"cut-off")");
   ASSERT_NE(at, std::string::npos) << lines;
   EXPECT_NE(lines.find(R"("finish":"cut")", at), std::string::npos);
+}
+
+// What is said when the server is ready would be drawn over otherwise.
+TEST_F(ServerTest, TheTableBeginsWhenTheServerIsReady) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  hold(true);
+  ServeOptions options;
+  options.watch_file = ends[1];
+  start(options);
+  EXPECT_EQ(status_of(get("/health")), 200);
+  pollfd drawn{.fd = ends[0], .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&drawn, 1, 50), 0);
+  hold(false);
+  EXPECT_EQ(::poll(&drawn, 1, 60000), 1);
+  EXPECT_TRUE(ready_);
+  stop();
+  ::close(ends[0]);
+  ::close(ends[1]);
 }
 
 TEST(Serve, AModelThatCannotBeLoadedEndsIt) {
