@@ -32,7 +32,6 @@ void add_common(doppler::Verb program) {
       .type_name("FILE|JSON|PRESET");
 }
 
-}  // namespace
 // The program's exit code, if all that was printed got out.
 int finish(int code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
@@ -40,6 +39,7 @@ int finish(int code) {
   return exit_code(doppler::ErrorCode::kFile);
 }
 
+}  // namespace
 
 int main(int argc, char** argv) {
   doppler::CommandLine program("doppler", "Doppler runs language models on the machine you have.",
