@@ -5,6 +5,7 @@
 
 #include <future>
 
+#include "model/cost.h"
 #include "serve/api.h"
 
 namespace doppler::serve {
@@ -15,9 +16,9 @@ using Served = std::shared_ptr<const ServedModel>;
 
 class EngineThreadTest : public testing::Test {
  protected:
-  void start(EngineOptions options) {
+  void start(EngineOptions options, uint64_t cache_memory = 0) {
     options.backend = "cpu";
-    options.executor = {.context = 128, .threads = 1, .sequences = 4};
+    options.executor = {.context = 128, .threads = 1, .cache_memory = cache_memory, .sequences = 4};
     options.on_event = [this](const EngineEvent& event) {
       std::unique_lock lock(mutex_);
       events_.push_back(event.what);
@@ -132,6 +133,24 @@ TEST_F(EngineThreadTest, AModelIsNotUnloadedUnderARequestThatIsBeingMade) {
   EXPECT_EQ(count("unloaded"), 1u);
   EXPECT_EQ(ask(model(), "a", 1).second.get(), "");
   EXPECT_EQ(count("loaded"), 2u);
+}
+
+TEST_F(EngineThreadTest, CountersDoNotFallWhenAModelIsUnloaded) {
+  const LoadedModel tiny = LoadedModel::load(DOPPLER_SOURCE_DIR "/models/tiny");
+  start({.idle_unload_s = 1e-3}, 2 * kv_cache_bytes(tiny.config, 128));
+  {
+    const Served served = model();
+    std::vector<std::pair<uint64_t, std::future<std::string>>> asked;
+    for (int i = 0; i < 6; ++i) asked.push_back(ask(served, "a", 110));
+    for (auto& [number, end] : asked) EXPECT_EQ(end.get(), "");
+  }
+  for (int i = 0; i < 2000 && count("unloaded") == 0; ++i) {
+    std::this_thread::sleep_for(5ms);
+    engine_->cancel(1000);
+  }
+  engine_->stop();  // what it published last
+  EXPECT_EQ(metrics_.gauges().pages, 0u);
+  EXPECT_GT(metrics_.gauges().preemptions, 0u);
 }
 
 TEST_F(EngineThreadTest, WhatCannotGoOnIsLoadedAnew) {
