@@ -117,5 +117,7 @@ std::pair<InferenceResult, InferenceResult> bench_interleaved(const std::filesys
 // An SVG of tokens per second against depth and against prompt length, one line per result (results of bench inference
 // with sweeps). Fails if none of them has a sweep.
 std::string plot_sweeps(const std::vector<Json>& results);
+// Charts of the usual size, one below the other, as one SVG.
+std::string stack_charts(const std::vector<std::string>& charts);
 
 }  // namespace doppler

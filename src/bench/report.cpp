@@ -136,12 +136,21 @@ std::vector<Series> series_of(const std::vector<Json>& results, const char* swee
   return list;
 }
 
-// The chart's own element, moved down by `top`.
-std::string placed(const std::string& chart, int top) {
-  return fmt::format("<g transform=\"translate(0 {})\">\n{}</g>\n", top, chart);
-}
-
 }  // namespace
+
+std::string stack_charts(const std::vector<std::string>& charts) {
+  const ChartOptions size;
+  std::string body;
+  int height = 0;
+  for (const std::string& chart : charts) {
+    body += fmt::format("<g transform=\"translate(0 {})\">\n{}</g>\n", height, chart);
+    height += size.height + 10;
+  }
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\">\n"
+      "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n{2}</svg>\n",
+      size.width, height, body);
+}
 
 std::string plot_sweeps(const std::vector<Json>& results) {
   const std::vector<Series> depth = series_of(results, "depth", "depth", "decode_tok_s");
@@ -152,21 +161,10 @@ std::string plot_sweeps(const std::vector<Json>& results) {
           .where = "--plot",
           .todo = "Measure with --depths 0,512,2048 or --prompts 64,512"});
   }
-  const ChartOptions by_depth{"tokens in the context", "decode, tok/s"}, by_prompt{"prompt tokens", "prefill, tok/s"};
-  std::string body;
-  int height = 0;
-  if (!depth.empty()) {
-    body += placed(line_chart(depth, by_depth), height);
-    height += by_depth.height + 10;
-  }
-  if (!prompt.empty()) {
-    body += placed(line_chart(prompt, by_prompt), height);
-    height += by_prompt.height + 10;
-  }
-  return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\">\n"
-      "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n{2}</svg>\n",
-      by_depth.width, height, body);
+  std::vector<std::string> charts;
+  if (!depth.empty()) charts.push_back(line_chart(depth, {"tokens in the context", "decode, tok/s"}));
+  if (!prompt.empty()) charts.push_back(line_chart(prompt, {"prompt tokens", "prefill, tok/s"}));
+  return stack_charts(charts);
 }
 
 }  // namespace doppler

@@ -221,6 +221,7 @@ void add_bench(Verb app) {
   add_bench_kernels(bench);
 #endif
   add_bench_batch(bench);
+  add_bench_serve(bench);
   add_bench_peers(bench);
 }
 

@@ -27,5 +27,6 @@ void add_test(Verb app);
 void add_bench_kernels(Verb bench);  // verbs of bench
 void add_bench_peers(Verb bench);
 void add_bench_batch(Verb bench);
+void add_bench_serve(Verb bench);
 
 }  // namespace doppler
