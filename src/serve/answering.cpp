@@ -377,7 +377,7 @@ void ask_engine(ContextPtr context, const Ask& ask, const std::shared_ptr<const 
   }
   request.options = ask.options;
   request.options.sampling = sampling_of(ask, served.model.recommended);
-  request.options.end_ids = served.model.config.eos_ids;
+  if (!ask.past_end) request.options.end_ids = served.model.config.eos_ids;
   const int room = static_cast<int>(context_tokens - prompt);
   request.options.max_tokens = ask.options.max_tokens > 0 ? std::min(ask.options.max_tokens, room) : room;
   for (const auto& [id, bias] : ask.options.edits.bias) {

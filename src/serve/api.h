@@ -74,6 +74,7 @@ struct Ask {
   int samples = 1;
   bool stream = false;
   bool tool_calls = true;  // whether calls in the answer are looked for
+  bool past_end = false;   // goes on behind the model's end of the answer, for who measures
   bool must_call = false;  // the answer is a call of a tool
   std::string only_call;   // of this one; empty: of any
   bool parallel_calls = true;

@@ -213,6 +213,7 @@ void read_common(const Fields& fields, Ask& ask, Style& style) {
   ask.options.stop_texts = fields.strings("stop");
   if (ask.options.stop_texts.size() > 16) fields.wrong("stop", "at most 16 strings", *fields.find("stop"));
   ask.stream = style.stream = fields.boolean("stream", false);
+  ask.past_end = fields.boolean("ignore_eos", false);
   if (const Json* options = fields.find("stream_options")) {
     style.include_usage = style.stream && Fields(*options, "stream_options.").boolean("include_usage", false);
   }

@@ -347,6 +347,12 @@ class BenchServe(unittest.TestCase):
                 self.assertEqual(result["total_output_tokens"], 4 * 6)
                 self.assertAlmostEqual(result["total_prompt_tokens"], 4 * 48, delta=4)
                 self.assertEqual(result["tokens_counted_by"], "usage")
+            # A question whose answer is short, unless its end is passed over.
+            question = {"messages": [{"role": "user", "content": "What color is the sky?"}]}
+            tokens = [bench(url, "--requests", "1", "--tokens", "40", "--body", json.dumps(question | more))
+                      ["total_output_tokens"] for more in ({}, {"ignore_eos": False})]
+            self.assertEqual(tokens[0], 40)
+            self.assertLess(tokens[1], 40)
         finally:
             server.terminate()
             server.wait(PATIENCE)
