@@ -137,7 +137,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::steady_timer wake_;  // cancelled when there is something to do
   std::string client_;
   std::weak_ptr<Reply> answering_;
-  bool watching_ = false, keep_alive_ = true, version_1_1_ = true;
+  bool watching_ = false, answered_ = false, keep_alive_ = true, version_1_1_ = true;
 };
 
 class Connection::Reply : public HttpReply, public std::enable_shared_from_this<Reply> {
@@ -254,6 +254,7 @@ asio::awaitable<void> Connection::serve(bool welcome) {
     const auto reply = std::make_shared<Reply>(self, request, version_1_1_);
     answering_ = reply;
     watching_ = true;
+    answered_ = false;
     std::weak_ptr<Reply> weak = reply;
     stream_.expires_never();
     asio::co_spawn(executor(), watch(), [self, weak](std::exception_ptr) {
@@ -264,6 +265,7 @@ asio::awaitable<void> Connection::serve(bool welcome) {
     state_.handlers.handle(std::move(request), reply);
     const bool sent = co_await write_answer(*reply);
     if (!sent) break;
+    answered_ = true;  // for a read that has ended already and that nothing cancels: its bytes are the next request
     stream_.cancel();
     while (watching_) {
       Code ignored;
@@ -280,7 +282,7 @@ asio::awaitable<void> Connection::serve(bool welcome) {
 asio::awaitable<void> Connection::watch() {
   const auto self = shared_from_this();
   Code error;
-  while (!error && buffer_.size() < kMostEarly) {
+  while (!error && !answered_ && buffer_.size() < kMostEarly) {
     const size_t got =
         co_await stream_.async_read_some(buffer_.prepare(4096), asio::redirect_error(use_awaitable, error));
     buffer_.commit(got);

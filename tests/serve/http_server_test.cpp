@@ -74,6 +74,21 @@ TEST_F(HttpServerTest, ARefusalWithoutABodyKeepsTheConnection) {
   EXPECT_EQ(status_of(client.ask(post("/", 2, "ok"))), 200);
 }
 
+// A request that comes while the one before it is answered is read by whoever watches the socket, and answered next;
+// also if its last bytes come at the moment when the watch ends.
+TEST_F(HttpServerTest, RequestsThatComeEarlyAreAnsweredInTurn) {
+  start({});
+  Loopback client(server_->port());
+  for (int round = 0; round < 500; ++round) {
+    std::string said;
+    for (int i = 0; i < 8; ++i) said += post("/", 3, std::to_string(100 + i));
+    const size_t cut = said.size() - static_cast<size_t>(round % 200);
+    client.say(said.substr(0, cut));
+    client.say(said.substr(cut));
+    for (int i = 0; i < 8; ++i) ASSERT_EQ(body_of(client.hear()), std::to_string(100 + i)) << "round " << round;
+  }
+}
+
 TEST_F(HttpServerTest, ConnectionsBeyondTheBoundAreToldSo) {
   start({.connections = 1});
   Loopback first(server_->port());
