@@ -46,8 +46,7 @@ class Json {
   Json(std::string_view text);
   Json(std::string text);
   template <class List>  // a vector, a span, a set
-    requires(!std::is_same_v<typename List::value_type, char>)
-  Json(const List& list) : Json(array()) {
+  requires(!std::is_same_v<typename List::value_type, char>) Json(const List& list) : Json(array()) {
     for (const auto& element : list) push_back(Json(element));
   }
   Json(std::initializer_list<Json> list);

@@ -35,7 +35,8 @@ class LoadedModel {
   Sampling recommended;      // the sampling its makers recommend, for whoever wants it; greedy if they say nothing
   std::string quantization;  // as the manifest says
   uint64_t artefact_bytes = 0;
-  std::vector<std::string> notes;  // what a person should know of it: what was done to weights, what could not be checked
+  std::vector<std::string>
+      notes;  // what a person should know of it: what was done to weights, what could not be checked
 
   // The tokenizer, or a sentence that there is none.
   const Tokenizer& need_tokenizer() const;

@@ -154,8 +154,7 @@ void RdrrWriter::commit(Json manifest, bool replace) {
   manifest["tensorCount"] = tensors_.size();
   manifest["tensors"] = std::move(tensors);
   manifest.erase("tensorsFile");
-  write_file_whole(folder_.path() / "manifest.json",
-                   manifest.dump(1) + "\n");
+  write_file_whole(folder_.path() / "manifest.json", manifest.dump(1) + "\n");
 
   if (replace) keep_foreign_files(final_, folder_.path());
   folder_.commit(replace);

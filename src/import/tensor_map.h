@@ -17,7 +17,7 @@ struct MappedTensor {
   // F32, F16 or BF16 …: the slot's rows, or a tensor for each expert, or for each expert two whose rows alternate;
   // views of a part of a tensor where slots are stacked in one.
   std::vector<RawTensor> plain = {};
-  int64_t first_row = 0;  // of the tensor that holds it, where slots are stacked
+  int64_t first_row = 0;              // of the tensor that holds it, where slots are stacked
   const RawTensor* blocks = nullptr;  // … or MXFP4 in two halves
   const RawTensor* scales = nullptr;
 

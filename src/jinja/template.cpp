@@ -1,6 +1,5 @@
 #include "jinja/template.h"
 
-
 #include "base/error.h"
 #include "jinja/evaluator.h"
 #include "jinja/parser.h"

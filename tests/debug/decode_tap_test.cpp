@@ -8,9 +8,9 @@
 #include "engine/backend.h"
 #include "gpu/webgpu/device.h"
 #include "support/reference.h"
+#include "support/runner.h"
 #include "support/scratch.h"
 #include "support/software_gpu.h"
-#include "support/runner.h"
 
 namespace doppler {
 namespace {

@@ -12,9 +12,9 @@
 #include "gpu/webgpu/device.h"
 #include "support/json_schema.h"
 #include "support/reference.h"
+#include "support/runner.h"
 #include "support/scratch.h"
 #include "support/software_gpu.h"
-#include "support/runner.h"
 
 namespace doppler {
 namespace {

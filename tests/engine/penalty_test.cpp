@@ -7,9 +7,9 @@
 #include "engine/sampler.h"
 #include "gpu/webgpu/device.h"
 #include "support/reference.h"
+#include "support/runner.h"
 #include "support/scratch.h"
 #include "support/software_gpu.h"
-#include "support/runner.h"
 
 namespace doppler {
 namespace {

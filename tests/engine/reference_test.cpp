@@ -99,8 +99,9 @@ TEST_P(Checkpoint, BlocksOfAnySizeGiveTheSameLogits) {
   }
 }
 
-// What rounding to Q8_0 costs a model if its errors are as good as random: the logits' relative error where every weight
-// that `quantised` keeps in Q8_0 is off by a random part of half a step, a 127th of the largest of its block of 32.
+// What rounding to Q8_0 costs a model if its errors are as good as random: the logits' relative error where every
+// weight that `quantised` keeps in Q8_0 is off by a random part of half a step, a 127th of the largest of its block
+// of 32.
 double cost_of_random_rounding(LoadedModel exact, const Weights& quantised, const testing::Reference& reference) {
   std::list<std::vector<float>> rounded;
   std::minstd_rand random(1);

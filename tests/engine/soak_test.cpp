@@ -29,7 +29,8 @@ class Soak : public ::testing::TestWithParam<const char*> {
   static LoadedModel tiny() { return LoadedModel::load(DOPPLER_SOURCE_DIR "/models/tiny"); }
   static int say(Session& session, const LoadedModel& model, int tokens, uint64_t seed) {
     const std::vector<int32_t> prompt = model.tokenizer->encode("Once upon", true);
-    const GenerateOptions options{.max_tokens = tokens, .sampling = {.temperature = 1, .seed = seed}, .decode_batch = 4};
+    const GenerateOptions options{
+        .max_tokens = tokens, .sampling = {.temperature = 1, .seed = seed}, .decode_batch = 4};
     return static_cast<int>(session.generate(prompt, options).token_ids.size());
   }
 };

@@ -1,4 +1,5 @@
-// How often this program has asked for memory with new. For test programs that have allocations.cpp among their sources.
+// How often this program has asked for memory with new. For test programs that have allocations.cpp among their
+// sources.
 #pragma once
 
 namespace doppler::testing {

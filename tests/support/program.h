@@ -24,7 +24,8 @@ inline Outcome call(const std::string& arguments, const std::string& input = "",
   const Scratch scratch;
   spill(scratch / "input", input);
   const std::string command = "cd '" DOPPLER_SOURCE_DIR "' && " + before + " && cat '" + (scratch / "input").string() +
-                              "' | '" DOPPLER_BINARY_DIR "/doppler' 2>'" + (scratch / "err").string() + "' " + arguments;
+                              "' | '" DOPPLER_BINARY_DIR "/doppler' 2>'" + (scratch / "err").string() + "' " +
+                              arguments;
   Outcome outcome;
   FILE* pipe = ::popen(command.c_str(), "r");
   if (!pipe) return outcome;
