@@ -222,46 +222,37 @@ Expression Expressions::shared(Expression part, const std::string& name) {
   return shared_[part] = call(rule);
 }
 
-void Expressions::mark(Expression root, const std::vector<bool>& rules, bool byte_is,
-                       std::vector<int8_t>& value) const {
-  std::vector<Expression> todo = {root};
+void Expressions::fixpoint(std::vector<bool>& rules, bool byte_is) const {
+  // From what has it to what has it because of that: every part is followed once.
+  std::vector<std::vector<Expression>> users(nodes_.size()), calls(rules_.size());
+  std::vector<std::vector<Rule>> heads(nodes_.size());  // the rules whose body it is
+  std::vector<size_t> lacks(nodes_.size(), 1);          // parts that must get it yet
+  std::vector<bool> value(nodes_.size());
+  std::vector<Expression> todo;
+  const auto found = [&](Expression e) {
+    if (!value[e]) todo.push_back(e);
+    value[e] = true;
+  };
+  for (Expression e = 0; e < nodes_.size(); ++e) {
+    const Node& node = nodes_[e];
+    if (node.kind == Kind::kSequence) lacks[e] = node.parts.size();
+    for (const Expression part : node.parts) users[part].push_back(e);
+    if (node.kind == Kind::kRule) calls[node.a].push_back(e);
+    if (node.kind == Kind::kEmpty || (node.kind == Kind::kByte && byte_is) || lacks[e] == 0 ||
+        (node.kind == Kind::kRepeat && node.a == 0)) {
+      found(e);
+    }
+  }
+  for (Rule r = 0; r < rules_.size(); ++r) heads[rules_[r].body].push_back(r);
   while (!todo.empty()) {
     const Expression e = todo.back();
-    const Node& node = nodes_[e];
-    if (value[e] >= 0) {
-      todo.pop_back();
-      continue;
-    }
-    const size_t before = todo.size();
-    for (const Expression part : node.parts) {
-      if (value[part] < 0) todo.push_back(part);
-    }
-    if (todo.size() > before) continue;
     todo.pop_back();
-    const auto is = [&](Expression part) { return value[part] == 1; };
-    bool result = false;
-    switch (node.kind) {
-      case Kind::kNever: break;
-      case Kind::kEmpty: result = true; break;
-      case Kind::kByte: result = byte_is; break;
-      case Kind::kSequence: result = std::all_of(node.parts.begin(), node.parts.end(), is); break;
-      case Kind::kAnyOf: result = std::any_of(node.parts.begin(), node.parts.end(), is); break;
-      case Kind::kRepeat: result = node.a == 0 || is(node.parts[0]); break;
-      case Kind::kRule: result = rules[node.a]; break;
+    for (const Expression user : users[e]) {
+      if (lacks[user] > 0 && --lacks[user] == 0) found(user);
     }
-    value[e] = result;
-  }
-}
-
-void Expressions::fixpoint(std::vector<bool>& rules, bool byte_is) const {
-  // Callees tend to be declared after their callers, so going backwards settles most in one pass.
-  for (bool changed = true; changed;) {
-    changed = false;
-    std::vector<int8_t> value(nodes_.size(), -1);
-    for (size_t r = rules_.size(); r-- > 0;) {
-      if (rules[r]) continue;
-      mark(rules_[r].body, rules, byte_is, value);
-      if (value[rules_[r].body] == 1) rules[r] = changed = true;
+    for (const Rule r : heads[e]) {
+      rules[r] = true;
+      for (const Expression call : calls[r]) found(call);
     }
   }
 }

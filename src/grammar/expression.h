@@ -79,9 +79,8 @@ class Expressions {
   Expression factor(std::vector<std::vector<Expression>>& words);
   Expression replace_impossible(Expression e, const std::vector<bool>& possible);
   // The rules that have a property which the empty text has: where a byte has it too it is "matches some text", else
-  // "matches the empty text". mark() goes over one expression, parts before the whole, each once; `value` by index.
+  // "matches the empty text". In time that is linear in the grammar.
   void fixpoint(std::vector<bool>& rules, bool byte_is) const;
-  void mark(Expression root, const std::vector<bool>& rules, bool byte_is, std::vector<int8_t>& value) const;
 
   std::string where_;
   std::vector<Node> nodes_;

@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kDeepest = 64;
 constexpr size_t kMostWork = 300'000;  // keywords copied or compared
+constexpr size_t kCompared = 16;       // values that are only compared and count as one keyword
 
 // Say nothing about what is valid.
 constexpr std::string_view kAnnotations[] = {"title",
@@ -320,6 +321,7 @@ bool SchemaMerger::disjoint(const Json& a, const Json& b, const std::string& pat
   spend(a.size() + b.size() + 1);
   const Json left = constants(a), right = constants(b);
   if (left.is_array() && right.is_array()) {
+    spend(left.size() * right.size() / kCompared);
     return std::none_of(left.begin(), left.end(), [&](const Json& x) {
       return std::any_of(right.begin(), right.end(), [&](const Json& y) { return same(x, y); });
     });
@@ -332,6 +334,7 @@ bool SchemaMerger::disjoint(const Json& a, const Json& b, const std::string& pat
     return false;
   }
   const Json required = b.value("required", Json::array());
+  spend(required.size() * a.value("required", Json::array()).size() / kCompared);
   for (const Json& key : a.value("required", Json::array())) {
     if (!key.is_string() || std::none_of(required.begin(), required.end(), [&](const Json& k) { return k == key; }))
       continue;
