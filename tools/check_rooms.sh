@@ -53,7 +53,7 @@ budget base 2500
 budget format 2950
 budget tokenizer 3750
 budget jinja 6900
-budget grammar 3500
+budget grammar 3540
 budget model 2310
 budget import 3000
 budget convert 2800

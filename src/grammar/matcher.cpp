@@ -4,6 +4,8 @@
 
 namespace doppler {
 
+constexpr uint64_t kFrameWork = 64;  // a frame costs memory, too
+
 Matcher::Matcher(const Automaton& automaton, const Frame& bottom) : automaton_(automaton), frames_{bottom}, seen_(64) {}
 
 size_t Matcher::FrameHash::operator()(const Frame& f) const {
@@ -15,7 +17,10 @@ size_t Matcher::FrameHash::operator()(const Frame& f) const {
 
 uint32_t Matcher::intern(const Frame& frame) {
   const auto [found, added] = known_.emplace(frame, static_cast<uint32_t>(frames_.size()));
-  if (added) frames_.push_back(frame);
+  if (added) {
+    frames_.push_back(frame);
+    work_ += kFrameWork;
+  }
   return found->second;
 }
 
@@ -58,12 +63,14 @@ void Matcher::close(Places& out) {
   while (!todo_.empty()) {
     const Place place = todo_.back();
     todo_.pop_back();
+    ++work_;
     const Automaton::State& state = automaton_.state(place.state);
     switch (state.kind) {
       case Kind::kByte:
         if (out.list.size() < kMostPlaces) out.list.push_back(place);
         break;
       case Kind::kSplit:
+        work_ += state.b - state.a;
         for (uint32_t i = state.a; i < state.b; ++i) push(automaton_.target(i), place.frame);
         break;
       case Kind::kCall:
@@ -114,6 +121,7 @@ void Matcher::enter(uint32_t state, uint32_t frame, Places& out) {
 void Matcher::step(const Places& from, uint8_t byte, Places& out) {
   out.list.clear();
   out.exit = false;
+  work_ += from.list.size();
   for (const Place& place : from.list) {
     const Automaton::State& state = automaton_.state(place.state);
     if (automaton_.takes(state, byte)) push(state.b, place.frame);
