@@ -14,7 +14,7 @@ namespace {
 constexpr uint32_t kNone = Matcher::kNone;
 // Work that a text may ask for at once, and what it gets back with every token; see Matcher::work(). All texts wait for
 // it. A walk over a large vocabulary is a million.
-constexpr uint64_t kMostCredit = 64'000'000, kCreditPerToken = 2'000'000;
+constexpr uint64_t kMostCredit = 32'000'000, kCreditPerToken = 2'000'000;
 constexpr size_t kMostTables = size_t{16} << 20;  // bytes of a walk
 constexpr size_t kMostFrames = 1 << 14;           // of an answer, before those that are not needed any more are dropped
 
