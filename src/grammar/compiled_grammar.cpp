@@ -247,6 +247,19 @@ class Constraint : public TokenConstraint {
     if (mask_of_ && mask_of_->list == places_.list) return mask_;
     std::fill(mask_.words().begin(), mask_.words().end(), 0);
     credit_ = std::min(kMostCredit, credit_ + kCreditPerToken);
+    const size_t mark = matcher_.mark();
+    try {
+      fill_mask();
+    } catch (const Failure&) {  // the credit is spent: this text cannot go on, those beside it can
+      matcher_.forget(mark);
+      std::fill(mask_.words().begin(), mask_.words().end(), 0);
+    }
+    mask_of_ = places_;
+    return mask_;
+  }
+
+ private:
+  void fill_mask() {
     std::vector<std::pair<CompiledGrammar::Key, uint32_t>> by_key;  // and their frames
     for (const Place& place : places_.list) {
       by_key.emplace_back(grammar_->key(place.state, matcher_.frame(place.frame)), place.frame);
@@ -262,11 +275,8 @@ class Constraint : public TokenConstraint {
         if (local->exits) add_exits(*local->exits, matcher_.frame(by_key[i].second));
       }
     }
-    mask_of_ = places_;
-    return mask_;
   }
 
- private:
   // Of tokens that leave their frame, those whose rest matches behind it.
   void add_exits(const TokenTrie& exits, Matcher::Frame frame) {
     if (frame.back == kNone) return;  // behind the bottom there is nothing

@@ -27,7 +27,8 @@ class TokenMask {
 class TokenConstraint {
  public:
   virtual ~TokenConstraint() = default;
-  // The tokens that may come next, tokens that end a text not among them. Good until the next accept().
+  // The tokens that may come next, tokens that end a text not among them; none where finding them takes more work than
+  // one text may cost. Good until the next accept().
   virtual const TokenMask& allowed() = 0;
   // The text may end here; and must, since nothing can follow.
   virtual bool may_end() const = 0;
