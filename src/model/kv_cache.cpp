@@ -149,7 +149,6 @@ int KvCache::take_prefix(Sequence& sequence, std::span<const int32_t> tokens, Ph
     for (size_t b = first; b < best; ++b) {
       sequence.tables_[g][b] = groups_[g].index.at(sequence.hashes_[b]);
       hold_block(static_cast<int>(g), sequence.tables_[g][b]);
-      groups_[g].blocks[static_cast<size_t>(sequence.tables_[g][b])].found = true;
     }
   }
   return sequence.length();
@@ -226,7 +225,7 @@ bool KvCache::reserve(Sequence& sequence, int tokens, int back) {
     for (const int first = first_seen_block(static_cast<int>(g), sequence.length() - back);
          sequence.first_[g] < first;) {
       int32_t& slid = table[static_cast<size_t>(sequence.first_[g]++)];
-      release_block(static_cast<int>(g), slid, true);
+      release_block(static_cast<int>(g), slid);
       slid = Sequence::kNone;
     }
   }
@@ -322,10 +321,9 @@ bool KvCache::make_free(std::span<const size_t> blocks) {
 
 void KvCache::make_free(Pool& pool, size_t pages) {
   while (pool.free.size() < pages) {
-    auto& list = pool.slid.empty() ? pool.idle : pool.slid;
-    const auto [group, number] = list.front();
+    const auto [group, number] = pool.idle.front();
     Block& block = groups_[static_cast<size_t>(group)].blocks[static_cast<size_t>(number)];
-    list.pop_front();
+    pool.idle.pop_front();
     pool.idle_pages -= groups_[static_cast<size_t>(group)].layers;
     unindex(groups_[static_cast<size_t>(group)], block);
     free_block(group, number);
@@ -342,7 +340,6 @@ int32_t KvCache::take_block(int number) {
   const int32_t block = group.unused.back();
   group.unused.pop_back();
   group.blocks[static_cast<size_t>(block)].refs = 1;
-  group.blocks[static_cast<size_t>(block)].found = false;
   std::vector<PageId>& free = pools_[group.pool].free;
   for (size_t l = 0; l < group.layers; ++l) {
     group.pages[static_cast<size_t>(block) * group.layers + l] = free.back();
@@ -355,19 +352,18 @@ void KvCache::hold_block(int number, int32_t index) {
   Group& group = groups_[static_cast<size_t>(number)];
   Block& block = group.blocks[static_cast<size_t>(index)];
   if (block.refs++ == 0) {
-    pools_[group.pool].list_of(block).erase(block.idle);
+    pools_[group.pool].idle.erase(block.idle);
     pools_[group.pool].idle_pages -= group.layers;
   }
 }
 
-void KvCache::release_block(int number, int32_t index, bool slid) {
+void KvCache::release_block(int number, int32_t index) {
   Group& group = groups_[static_cast<size_t>(number)];
   Block& block = group.blocks[static_cast<size_t>(index)];
   if (--block.refs > 0) return;
   if (!block.indexed) return free_block(number, index);
   Pool& pool = pools_[group.pool];
-  block.slid = slid && !block.found;
-  block.idle = pool.list_of(block).insert(pool.list_of(block).end(), {number, index});
+  block.idle = pool.idle.insert(pool.idle.end(), {number, index});
   pool.idle_pages += group.layers;
 }
 

@@ -157,19 +157,14 @@ class KvCache {
   struct Block {
     int refs = 0;
     bool indexed = false;
-    bool found = false;  // a prefix was taken with it
-    bool slid = false;   // which of its pool's lists it is in
     Hash hash;
-    std::list<std::pair<int, int32_t>>::iterator idle;  // place in that list, when indexed and held by nobody
+    std::list<std::pair<int, int32_t>>::iterator idle;  // place in its pool's, when indexed and held by nobody
   };
   // Pages that are shared by all groups, or belong to one.
   struct Pool {
     size_t pages = 0;
     std::vector<PageId> free;
-    // (group, block), the least recently used first. What slid out of a window and was never found again goes before
-    // all else: only a prefix that ends there could use it, and a long prompt leaves more of it than of windows.
-    std::list<std::pair<int, int32_t>> slid, idle;
-    std::list<std::pair<int, int32_t>>& list_of(const Block& block) { return block.slid ? slid : idle; }
+    std::list<std::pair<int, int32_t>> idle;  // (group, block), the least recently used first
     size_t idle_pages = 0;
     size_t available() const { return free.size() + idle_pages; }
   };
@@ -183,7 +178,7 @@ class KvCache {
 
   Hash hash_next(const Sequence& sequence, size_t block) const;
   int32_t take_block(int group);  // there must be pages
-  void release_block(int group, int32_t block, bool slid = false);
+  void release_block(int group, int32_t block);
   void hold_block(int group, int32_t block);
   void unindex(Group& group, Block& block);
   void free_block(int group, int32_t block);  // its pages

@@ -486,27 +486,6 @@ TEST(KvCache, TheLeastRecentlyUsedGoesFirst) {
   EXPECT_EQ(found(100), 16);
 }
 
-// A long prompt's blocks that nobody sees any more make room for it, not the window that another's next turn needs.
-TEST(KvCache, APrefixWithWindowsOutlivesALongUnrelatedPrompt) {
-  constexpr int kLength = 400, kPage = 4, kWindow = 32;
-  for (const bool shared : {false, true}) {
-    const KvLayout layout = layout_of({{.window = 0, .layers = 1}, {.window = kWindow, .layers = 3}}, kPage);
-    const size_t global = 2 * kLength / kPage + 4,
-                 local = 4 * kWindow / kPage;  // two sequences of either, and a little
-    World world(layout,
-                shared ? KvCache::Options{.pages = global + 3 * local} : KvCache::Options{.blocks = {global, local}});
-    for (const int32_t which : {0, 10000}) {
-      Mirrored one = world.start(0);
-      const std::vector<int32_t> tokens = text(kLength, which);
-      for (size_t at = 0; at < tokens.size(); at += 8)
-        ASSERT_TRUE(world.extend(one, std::span(tokens).subspan(at, 8), Phase::kPrefill));
-    }
-    Mirrored again = world.start(0);
-    EXPECT_EQ(world.take_prefix(again, text(kLength + 1), Phase::kPrefill), kLength) << (shared ? "one pool" : "two");
-    world.expect_reads_itself(again);
-  }
-}
-
 TEST(KvCache, SaltsAndPhasesKeepApart) {
   for (const bool agree : {false, true}) {
     World world(layout_of({{.window = 0, .layers = 1}}, 4), {.pages = 100, .phases_agree = agree});
