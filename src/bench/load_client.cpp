@@ -138,6 +138,7 @@ asio::awaitable<bool> LoadClient::Inside::try_answer(HttpExchange& exchange, con
 LoadClient::LoadClient(LoadTarget target) : inside_(std::make_unique<Inside>()) {
   std::string name = target.host;
   if (name.starts_with('[')) name = name.substr(1, name.size() - 2);
+  if (name == "localhost") name = "127.0.0.1";  // also where no resolver knows it, as on a bare machine
   Code error;
   tcp::resolver resolver(inside_->io);
   for (const auto& found : resolver.resolve(name, std::to_string(target.port), error)) {
