@@ -27,13 +27,6 @@ struct DeviceAnswer {
   std::string message;
 };
 
-void pump_instance(const Done& done) {
-  while (!done) {
-    wgpu().InstanceProcessEvents(dawn_instance());
-    if (!done) std::this_thread::yield();
-  }
-}
-
 // Dawn writes warnings of its own to the standard error when there is no driver, which is no fault where a CPU will do.
 // What matters of them comes back as `why`. One thread at a time: a second one would keep, and restore, nothing.
 class QuietErrors {
@@ -60,7 +53,8 @@ class QuietErrors {
   int kept_;
 };
 
-WGPUAdapter request_adapter(WGPUPowerPreference power, bool fallback, std::string* message) {
+WGPUAdapter request_adapter(const DawnInstance& instance, WGPUPowerPreference power, bool fallback,
+                            std::string* message) {
   WGPURequestAdapterOptions options = {};
   options.featureLevel = WGPUFeatureLevel_Core;
   options.powerPreference = power;
@@ -79,8 +73,8 @@ WGPUAdapter request_adapter(WGPUPowerPreference power, bool fallback, std::strin
     a->message = text_of(text);
     a->done = true;
   };
-  wgpu().InstanceRequestAdapter(dawn_instance(), &options, info);
-  pump_instance(answer.done);
+  wgpu().InstanceRequestAdapter(instance.get(), &options, info);
+  instance.process_until(answer.done);
   if (message != nullptr && answer.adapter == nullptr) *message = answer.message;
   return answer.adapter;
 }
@@ -114,7 +108,7 @@ struct Roomy {
   uint32_t later[16] = {};
 };
 
-AdapterInfo describe(WGPUAdapter adapter, WGPULimits* limits_out) {
+AdapterInfo describe(const DawnInstance& instance, WGPUAdapter adapter, WGPULimits* limits_out) {
   const WgpuFunctions& api = wgpu();
   Roomy<WGPUAdapterInfo> info_room;
   Roomy<WGPULimits> limits_room;
@@ -157,7 +151,7 @@ AdapterInfo describe(WGPUAdapter adapter, WGPULimits* limits_out) {
   // f16_matrices stays false: the Dawn that webgpu_c.h describes spells them in an older way than matmul_matrix.wgsl.
   c.timestamps = has(WGPUFeatureName_TimestampQuery);
   c.int8_dot =
-      api.InstanceHasWGSLLanguageFeature(dawn_instance(), WGPUWGSLLanguageFeatureName_Packed4x8IntegerDotProduct) != 0;
+      api.InstanceHasWGSLLanguageFeature(instance.get(), WGPUWGSLLanguageFeatureName_Packed4x8IntegerDotProduct) != 0;
   c.int8_emulated = info.backend == "Metal";
   c.software = raw.adapterType == WGPUAdapterType_CPU;
   api.SupportedFeaturesFreeMembers(features);
@@ -174,16 +168,16 @@ struct Found {
 };
 
 // WebGPU answers one adapter a question; asking in three ways finds the distinct ones a user may want.
-std::vector<Found> find_adapters(std::string* why) {
+std::vector<Found> find_adapters(const DawnInstance& instance, std::string* why) {
   std::vector<Found> found;
   const std::pair<WGPUPowerPreference, bool> questions[] = {{WGPUPowerPreference_HighPerformance, false},
                                                             {WGPUPowerPreference_LowPower, false},
                                                             {WGPUPowerPreference_Undefined, true}};
   for (const auto& [power, fallback] : questions) {
-    WGPUAdapter adapter = request_adapter(power, fallback, why);
+    WGPUAdapter adapter = request_adapter(instance, power, fallback, why);
     if (adapter == nullptr) continue;
     Found candidate = {adapter, {}, {}};
-    candidate.info = describe(adapter, &candidate.limits);
+    candidate.info = describe(instance, adapter, &candidate.limits);
     const bool known = std::any_of(found.begin(), found.end(), [&](const Found& f) {
       return f.info.vendor_id == candidate.info.vendor_id && f.info.device_id == candidate.info.device_id &&
              f.info.name == candidate.info.name && f.info.backend == candidate.info.backend;
@@ -219,7 +213,8 @@ void note(ErrorNotes& notes, WGPUErrorType type, WGPUStringView message) {
   if (notes.error.empty()) notes.error = "the driver gives no reason";
 }
 
-WGPUDevice open_device(const Found& chosen, const DeviceOptions& options, const std::shared_ptr<ErrorNotes>& notes) {
+WGPUDevice open_device(const DeviceState& state, const Found& chosen, const DeviceOptions& options) {
+  const std::shared_ptr<ErrorNotes>& notes = state.notes;
   const Capabilities& c = chosen.info.capabilities;
   std::vector<WGPUFeatureName> features;
   if (c.timestamps) features.push_back(WGPUFeatureName_TimestampQuery);
@@ -275,7 +270,7 @@ WGPUDevice open_device(const Found& chosen, const DeviceOptions& options, const 
     a->done = true;
   };
   wgpu().AdapterRequestDevice(chosen.adapter, &descriptor, info);
-  pump_instance(answer.done);
+  state.instance.process_until(answer.done);
   if (answer.device == nullptr) {
     fail({.code = ErrorCode::kDevice,
           .what = "the GPU could not be opened: " + answer.message,
@@ -340,22 +335,49 @@ class HeadlessNvidiaDriver {
   bool written_ = false;
 };
 
+// Kept to the end of the program, since its threads may outlive everything else.
+struct IdleInstances {
+  std::mutex mutex;
+  std::vector<WGPUInstance> instances;
+};
+IdleInstances& idle_instances() {
+  static IdleInstances& idle = *new IdleInstances;
+  return idle;
+}
+
 }  // namespace
 
-WGPUInstance dawn_instance() {
+DawnInstance::DawnInstance() {
   static const HeadlessNvidiaDriver nvidia;
-  static const WGPUInstance instance = [] {
-    const char* enabled[] = {"allow_unsafe_apis"};  // or Dawn hides the subgroup-matrix feature
-    WGPUDawnTogglesDescriptor toggles = {};
-    toggles.chain.sType = WGPUSType_DawnTogglesDescriptor;
-    toggles.enabledToggleCount = 1;
-    toggles.enabledToggles = enabled;
-    WGPUInstanceDescriptor descriptor = {};
-    descriptor.nextInChain = &toggles.chain;
-    return wgpu().CreateInstance(&descriptor);
-  }();
-  if (instance == nullptr) fail({.code = ErrorCode::kDevice, .what = "Dawn could not be started"});
-  return instance;
+  IdleInstances& idle = idle_instances();
+  const std::lock_guard lock(idle.mutex);
+  if (!idle.instances.empty()) {
+    instance_ = idle.instances.back();
+    idle.instances.pop_back();
+    return;
+  }
+  const char* enabled[] = {"allow_unsafe_apis"};  // or Dawn hides the subgroup-matrix feature
+  WGPUDawnTogglesDescriptor toggles = {};
+  toggles.chain.sType = WGPUSType_DawnTogglesDescriptor;
+  toggles.enabledToggleCount = 1;
+  toggles.enabledToggles = enabled;
+  WGPUInstanceDescriptor descriptor = {};
+  descriptor.nextInChain = &toggles.chain;
+  instance_ = wgpu().CreateInstance(&descriptor);
+  if (instance_ == nullptr) fail({.code = ErrorCode::kDevice, .what = "Dawn could not be started"});
+}
+
+DawnInstance::~DawnInstance() {
+  IdleInstances& idle = idle_instances();
+  const std::lock_guard lock(idle.mutex);
+  idle.instances.push_back(instance_);
+}
+
+void DawnInstance::process_until(const Done& done) const {
+  while (!done) {
+    process_events();
+    if (!done) std::this_thread::yield();
+  }
 }
 
 std::string text_of(WGPUStringView text) {
@@ -364,8 +386,9 @@ std::string text_of(WGPUStringView text) {
 }
 
 std::vector<AdapterInfo> list_adapters() {
+  const DawnInstance instance;
   std::string why;
-  const std::vector<Found> found = find_adapters(&why);
+  const std::vector<Found> found = find_adapters(instance, &why);
   if (found.empty()) fail_without_adapter(why);
   std::vector<AdapterInfo> infos;
   for (const Found& f : found) infos.push_back(f.info);
@@ -377,9 +400,10 @@ bool webgpu_library_found(std::string* why) { return find_wgpu(why) != nullptr; 
 
 bool webgpu_available(std::string* why) {
   if (find_wgpu(why) == nullptr) return false;
+  const DawnInstance instance;
   std::string message;
-  WGPUAdapter adapter = request_adapter(WGPUPowerPreference_HighPerformance, false, &message);
-  if (adapter == nullptr) adapter = request_adapter(WGPUPowerPreference_Undefined, true, &message);
+  WGPUAdapter adapter = request_adapter(instance, WGPUPowerPreference_HighPerformance, false, &message);
+  if (adapter == nullptr) adapter = request_adapter(instance, WGPUPowerPreference_Undefined, true, &message);
   if (adapter == nullptr) {
     if (why != nullptr) *why = message;
     return false;
@@ -391,7 +415,7 @@ bool webgpu_available(std::string* why) {
 Device::Device(const DeviceOptions& options) : state_(std::make_shared<DeviceState>()) {
   state_->api = &wgpu();
   std::string why;
-  const std::vector<Found> found = find_adapters(&why);
+  const std::vector<Found> found = find_adapters(state_->instance, &why);
   if (found.empty()) fail_without_adapter(why);
   const int index = options.adapter < 0 ? 0 : options.adapter;
   if (index >= static_cast<int>(found.size())) {
@@ -409,7 +433,7 @@ Device::Device(const DeviceOptions& options) : state_(std::make_shared<DeviceSta
     c.subgroups = c.f16 = c.subgroup_matrix = c.f16_matrices = c.int8_dot = false;
   }
   state_->info = chosen.info;
-  state_->device = open_device(chosen, options, state_->notes);
+  state_->device = open_device(*state_, chosen, options);
   release(found);
   state_->queue = state_->api->DeviceGetQueue(state_->device);
   check_features(*state_);

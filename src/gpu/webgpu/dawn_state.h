@@ -23,10 +23,29 @@ struct ErrorNotes {
   std::string error;  // the first since the last check()
 };
 
-// What a callback sets, after all else that it writes: any thread that waits for something of this instance may run it.
+// What a callback sets, after all else that it writes.
 using Done = std::atomic<bool>;
 
+// An instance of Dawn that nobody else uses meanwhile; given back for the next one who asks. To process its events is
+// to touch every device made from it, and Dawn's devices belong to one thread each: so threads must not share an
+// instance.
+class DawnInstance {
+ public:
+  DawnInstance();
+  ~DawnInstance();
+  DawnInstance(const DawnInstance&) = delete;
+  DawnInstance& operator=(const DawnInstance&) = delete;
+
+  WGPUInstance get() const { return instance_; }
+  void process_events() const { wgpu().InstanceProcessEvents(instance_); }
+  void process_until(const Done& done) const;
+
+ private:
+  WGPUInstance instance_;
+};
+
 struct DeviceState {
+  const DawnInstance instance;
   const WgpuFunctions* api = nullptr;
   WGPUDevice device = nullptr;
   WGPUQueue queue = nullptr;
@@ -75,7 +94,6 @@ struct BindGroupState {
   ~BindGroupState();
 };
 
-WGPUInstance dawn_instance();
 inline WGPUStringView view(std::string_view text) { return {text.data(), text.size()}; }
 std::string text_of(WGPUStringView view);
 

@@ -31,7 +31,7 @@ ScopeAnswer pop_scope(DeviceState& state) {
     *static_cast<Done*>(flag) = true;
   };
   state.api->DevicePopErrorScope(state.device, info);
-  while (!done) state.api->InstanceProcessEvents(dawn_instance());
+  state.instance.process_until(done);
   return answer;
 }
 
@@ -56,7 +56,7 @@ std::string compile_errors(DeviceState& state, WGPUShaderModule module, const Co
     a->done = true;
   };
   state.api->ShaderModuleGetCompilationInfo(module, info);
-  while (!answer.done) state.api->InstanceProcessEvents(dawn_instance());
+  state.instance.process_until(answer.done);
   return answer.text;
 }
 
@@ -92,7 +92,7 @@ DeviceState::~DeviceState() {
     api->DeviceDestroy(device);
     api->DeviceRelease(device);
     // The lost-callback and others still under way must not outlive what they point to.
-    api->InstanceProcessEvents(dawn_instance());
+    instance.process_events();
   }
 }
 
@@ -120,7 +120,7 @@ void DeviceState::pump(const Done& done, const std::string& where) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
   while (true) {
-    api->InstanceProcessEvents(dawn_instance());
+    instance.process_events();
     if (done) break;
     // Latency matters for a token, so spin first; a long batch must not burn a core, so sleep later.
     const auto waited = Clock::now() - start;
@@ -138,7 +138,7 @@ BufferState::~BufferState() {
   if (buffer == nullptr) return;
   device->api->BufferDestroy(buffer);
   // A read that nobody ended: its callback, now an abort, still points here.
-  while (mapping && !mapped) device->api->InstanceProcessEvents(dawn_instance());
+  if (mapping) device->instance.process_until(mapped);
   device->api->BufferRelease(buffer);
   live_bytes -= bytes;
 }
@@ -309,7 +309,7 @@ BindGroup Device::create_bind_group(const std::string& label, const Kernel& kern
 
 void Device::lose(const std::string& message) {
   state_->api->DeviceForceLoss(state_->device, static_cast<WGPUDeviceLostReason>(1), view(message));
-  state_->api->InstanceProcessEvents(dawn_instance());
+  state_->instance.process_events();
 }
 
 }  // namespace doppler::gpu
