@@ -50,7 +50,7 @@ budget() {
   fi
 }
 budget base 2500
-budget format 2950
+budget format 3550
 budget tokenizer 3750
 budget jinja 6900
 budget grammar 3540

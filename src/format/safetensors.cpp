@@ -71,8 +71,9 @@ size_t safetensors_element_bytes(std::string_view dtype) {
   static constexpr struct {
     std::string_view name;
     size_t bytes;
-  } kTypes[] = {{"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I64", 8}, {"I32", 4},
-                {"I16", 2}, {"I8", 1},  {"U64", 8}, {"U32", 4},  {"U16", 2},     {"U8", 1},      {"BOOL", 1}};
+  } kTypes[] = {{"F64", 8},     {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F8_E4M3", 1}, {"F8_E5M2", 1},
+                {"F8_E8M0", 1}, {"I64", 8}, {"I32", 4}, {"I16", 2},  {"I8", 1},      {"U64", 8},
+                {"U32", 4},     {"U16", 2}, {"U8", 1},  {"BOOL", 1}};
   for (const auto& type : kTypes) {
     if (type.name == dtype) return type.bytes;
   }
@@ -80,6 +81,7 @@ size_t safetensors_element_bytes(std::string_view dtype) {
 }
 
 bool to_tensor(const RawTensor& raw, Tensor& out) {
+  if (raw.rows) return false;
   if (raw.dtype == "F32")
     out.dtype = DType::kF32;
   else if (raw.dtype == "F16")

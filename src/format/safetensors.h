@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +15,8 @@
 
 namespace doppler {
 
+class RowDecoder;
+
 // A tensor as the file declares it. `dtype` stays the file's word ("BF16", "U8"), because checkpoints also hold raw
 // bytes that are no weights by themselves (packed 4-bit blocks).
 struct RawTensor {
@@ -22,6 +25,9 @@ struct RawTensor {
   std::vector<int64_t> shape;
   std::span<const std::byte> bytes;
   std::filesystem::path file;  // where it lies, for messages
+  // Of a matrix that several tensors hold (format/quantised_rows.h): its rows. `dtype` is then the kind of storage, and
+  // `bytes` is empty.
+  std::shared_ptr<const RowDecoder> rows = nullptr;
 };
 
 // Bytes of one element of a safetensors dtype ("F32" → 4); 0 if the word is unknown.
