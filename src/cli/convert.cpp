@@ -59,8 +59,8 @@ void add_convert(Verb app) {
       "convert", "Turn a Hugging Face folder or a GGUF file into an artefact Doppler runs, or that into a GGUF");
   verb.add_option(
           "source", arguments->source,
-          "Folder with config.json and .safetensors (BF16, F16 or F32), a .gguf file, an artefact, hf:org/repo, or "
-          "an address")
+          "Folder with config.json and .safetensors (also quantised: docs/formats.md), a .gguf file, an artefact, "
+          "hf:org/repo, or an address")
       .required();
   verb.add_option("target", arguments->target, "Folder to write, or a name ending in .gguf").required();
   verb.add_option(

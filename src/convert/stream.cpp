@@ -91,22 +91,17 @@ void stream_rows(const RowStream& stream, ThreadPool& pool, ClassReport& report)
   report.bytes += static_cast<uint64_t>(stream.rows) * stride;
 }
 
-void stream_plain(const MappedTensor& tensor, DType dtype, const SafetensorsFolder& source,
+void stream_plain(const MappedTensor& tensor, DType dtype, const CheckpointTensors& source,
                   const std::vector<LoraAdapter>& adapters, RdrrWriter& writer, ThreadPool& pool, ClassReport& report,
                   const OnWeights& on_weights) {
-  std::vector<Tensor> from(tensor.plain.size());
-  int64_t rows = 0;
-  for (size_t i = 0; i < from.size(); ++i) {
-    if (!to_tensor(tensor.plain[i], from[i]))
-      fail({.code = ErrorCode::kInternal, .what = "not a weight", .where = tensor.rule.name});
-    rows += from[i].rows();
-  }
-  const auto cols = static_cast<size_t>(from[0].cols());
-  size_t read = 0;  // bytes of the source, where it is one tensor
-  RowStream stream{.name = tensor.rule.name, .rows = rows, .cols = from[0].cols(), .dtype = dtype};
+  const SlotRows from(tensor);
+  const auto cols = static_cast<size_t>(from.cols());
+  const bool in_order = tensor.plain.size() == 1 && !tensor.is_decoded();  // the source is read from front to back
+  size_t read = 0;                                                         // bytes of it, if so
+  RowStream stream{.name = tensor.rule.name, .rows = from.count(), .cols = from.cols(), .dtype = dtype};
   stream.make = [&](int64_t row, std::byte* out, float* values) {
     const MappedTensor::Place place = tensor.place_of(row);
-    decode_row(from[place.tensor].dtype, from[place.tensor].row(place.row), values, cols);
+    from.decode(row, values);
     for (const LoraAdapter& adapter : adapters) {
       const LoraAdapter::Delta* delta = adapter.find(tensor.plain[place.tensor].name);
       if (delta) add_lora_row(*delta, tensor.first_row + place.row, values, values + cols);
@@ -115,21 +110,22 @@ void stream_plain(const MappedTensor& tensor, DType dtype, const SafetensorsFold
   };
   stream.write = [&](std::span<const std::byte> piece) {
     writer.write(piece);
-    if (from.size() > 1) return;
-    const size_t size = piece.size() / row_bytes(dtype, cols) * from[0].stride();
-    source.release(tensor.plain[0], from[0].bytes.subspan(read, size));
+    if (!in_order) return;
+    const std::span<const std::byte> bytes = tensor.plain[0].bytes;
+    const size_t size = piece.size() / row_bytes(dtype, cols) * (bytes.size() / static_cast<size_t>(from.count()));
+    source.release(tensor.plain[0], bytes.subspan(read, size));
     read += size;
   };
   stream.on_weights = on_weights;
   writer.begin(entry_for(tensor, dtype));
   stream_rows(stream, pool, report);
-  if (from.size() > 1) {
+  if (!in_order) {
     for (const RawTensor& part : tensor.plain) source.release(part, part.bytes);
   }
   writer.end();
 }
 
-void stream_mxfp4(const MappedTensor& tensor, const SafetensorsFolder& source, RdrrWriter& writer, ThreadPool& pool,
+void stream_mxfp4(const MappedTensor& tensor, const CheckpointTensors& source, RdrrWriter& writer, ThreadPool& pool,
                   ClassReport& report, const OnWeights& on_weights) {
   const auto blocks = static_cast<int64_t>(tensor.scales->bytes.size());
   const int64_t piece = kPieceWeights / kBlockWeights;

@@ -8,7 +8,6 @@
 #include "base/threads.h"
 #include "convert/artefact.h"
 #include "format/rdrr.h"
-#include "format/safetensors.h"
 #include "import/lora.h"
 #include "import/tensor_map.h"
 
@@ -42,12 +41,12 @@ using OnWeights = std::function<void(uint64_t weights)>;
 // Quantises `tensor` to `dtype` row by row on all threads of the pool and writes it. Fails, naming tensor and row, on a
 // weight that is no number or does not fit the dtype. Source pages that were read are given back. `adapters` are added
 // to the rows before.
-void stream_plain(const MappedTensor& tensor, DType dtype, const SafetensorsFolder& source,
+void stream_plain(const MappedTensor& tensor, DType dtype, const CheckpointTensors& source,
                   const std::vector<LoraAdapter>& adapters, RdrrWriter& writer, ThreadPool& pool, ClassReport& report,
                   const OnWeights& on_weights);
 
 // Packed MXFP4 halves become MXFP4 blocks; no weight changes.
-void stream_mxfp4(const MappedTensor& tensor, const SafetensorsFolder& source, RdrrWriter& writer, ThreadPool& pool,
+void stream_mxfp4(const MappedTensor& tensor, const CheckpointTensors& source, RdrrWriter& writer, ThreadPool& pool,
                   ClassReport& report, const OnWeights& on_weights);
 
 }  // namespace doppler

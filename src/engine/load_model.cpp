@@ -1,5 +1,6 @@
 // Opening whatever a model lies in. The browser, which has RDRR folders only, leaves this file out.
 #include "base/files.h"
+#include "cpu/memory.h"
 #include "engine/loaded_model.h"
 #include "format/gguf.h"
 #include "import/checkpoint.h"
@@ -44,7 +45,7 @@ LoadedModel LoadedModel::load_gguf(const std::filesystem::path& path) {
 }
 
 LoadedModel LoadedModel::load_checkpoint(const std::filesystem::path& folder) {
-  OpenedCheckpoint opened = open_checkpoint(folder);
+  OpenedCheckpoint opened = open_checkpoint(folder, cpu::available_memory());
   LoadedModel model;
   model.config = std::move(opened.config);
   model.plan = build_plan(model.config);

@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <new>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/half.h"
+#include "base/threads.h"
 #include "format/decode.h"
-#include "format/safetensors.h"
+#include "import/checkpoint_tensors.h"
 #include "import/family.h"
 #include "import/tensor_map.h"
 
@@ -20,8 +23,8 @@ namespace {
 constexpr uintptr_t kReadAlignment = 4;  // kernels read plain floats through typed pointers
 
 struct Owner {
-  explicit Owner(const fs::path& folder) : files(folder) {}
-  SafetensorsFolder files;
+  Owner(const fs::path& folder, const Json& hf_config) : files(folder, hf_config) {}
+  CheckpointTensors files;
   std::vector<std::unique_ptr<std::byte[]>> copies;
 
   std::byte* room(size_t size, const std::string& name) {
@@ -55,6 +58,62 @@ Tensor held_as_f32(const Tensor& tensor, Owner& owner) {
     if (!all_finite(out, cols)) refuse_weight(fmt::format("{}, row {}", tensor.name, row));
   }
   return {tensor.name, DType::kF32, tensor.shape, {bytes, size}};
+}
+
+DType decoded_dtype(const MappedTensor& mapped) {
+  return mapped.rule.quant == QuantClass::kKeep ? DType::kF32 : DType::kBF16;
+}
+
+// Rows that must be computed, as F32 or rounded to BF16.
+Tensor held_decoded(const MappedTensor& mapped, Owner& owner, ThreadPool& pool) {
+  const SlotRows rows(mapped);
+  const DType dtype = decoded_dtype(mapped);
+  const auto cols = static_cast<size_t>(rows.cols()), stride = row_bytes(dtype, cols);
+  const size_t size = static_cast<size_t>(rows.count()) * stride;
+  std::byte* bytes = owner.room(size, mapped.rule.name);
+  std::vector<int64_t> faulty(static_cast<size_t>(pool.size()), -1);
+  pool.run([&](int index, int threads) {
+    const Range range = split_range(static_cast<long>(rows.count()), index, threads);
+    std::vector<float> values(cols);
+    for (long row = range.begin; row < range.end; ++row) {
+      rows.decode(row, values.data());
+      if (!all_finite(values.data(), cols)) {
+        faulty[static_cast<size_t>(index)] = row;
+        return;
+      }
+      std::byte* out = bytes + static_cast<size_t>(row) * stride;
+      for (size_t i = 0; i < cols; ++i) {
+        const uint16_t rounded = f32_to_bf16(values[i]);
+        if (dtype == DType::kF32)
+          std::memcpy(out + 4 * i, &values[i], 4);
+        else
+          std::memcpy(out + 2 * i, &rounded, 2);
+      }
+    }
+  });
+  for (const int64_t row : faulty) {
+    if (row >= 0) refuse_weight(fmt::format("{}, row {}", mapped.rule.name, row));
+  }
+  for (const RawTensor& raw : mapped.plain) owner.files.release(raw, raw.bytes);
+  return {mapped.rule.name, dtype, mapped.shape, {bytes, size}};
+}
+
+// What decoding will take is known before it begins: a system that runs out of memory ends us without a sentence.
+void check_memory(const TensorMap& map, uint64_t memory, const std::string& where) {
+  uint64_t bytes = 0;
+  for (const MappedTensor& mapped : map.tensors) {
+    if (!mapped.is_decoded()) continue;
+    const SlotRows rows(mapped);
+    bytes += static_cast<uint64_t>(rows.count()) * row_bytes(decoded_dtype(mapped), static_cast<size_t>(rows.cols()));
+  }
+  if (bytes <= memory) return;
+  constexpr double kMiB = 1 << 20;
+  fail({.code = ErrorCode::kMemory,
+        .what = "what the checkpoint stores quantised must be decoded to run, and does not fit in memory then",
+        .where = where,
+        .expected = fmt::format("at most {:.1f} MiB", static_cast<double>(memory) / kMiB),
+        .got = fmt::format("{:.1f} MiB", static_cast<double>(bytes) / kMiB),
+        .todo = "Convert it first, which takes a few rows at a time: doppler convert FOLDER DST"});
 }
 
 Tensor joined_mxfp4(const MappedTensor& mapped, Owner& owner) {
@@ -99,8 +158,9 @@ Tensor joined_experts(const MappedTensor& mapped, Owner& owner) {
 }
 
 // As a slot's weights are given to the engine: where they lie, or in a form of their own.
-Tensor take(const MappedTensor& mapped, Owner& owner) {
+Tensor take(const MappedTensor& mapped, Owner& owner, ThreadPool& pool) {
   if (mapped.plain.empty()) return joined_mxfp4(mapped, owner);
+  if (mapped.is_decoded()) return held_decoded(mapped, owner, pool);
   if (mapped.plain.size() > 1) return joined_experts(mapped, owner);
   Tensor tensor = plain_part(mapped, 0);
   const bool aligned = reinterpret_cast<uintptr_t>(tensor.bytes.data()) % kReadAlignment == 0;
@@ -120,7 +180,7 @@ bool is_checkpoint(const fs::path& folder) {
   return fs::is_regular_file(folder / "config.json", ignored) && !fs::exists(folder / "manifest.json", ignored);
 }
 
-OpenedCheckpoint open_checkpoint(const fs::path& folder) {
+OpenedCheckpoint open_checkpoint(const fs::path& folder, uint64_t memory) {
   const fs::path config_path = folder / "config.json";
   const Json hf_config = parse_json(read_text_file(config_path), config_path.string());
   const Family& family = family_for(hf_config, config_path.string());
@@ -129,17 +189,22 @@ OpenedCheckpoint open_checkpoint(const fs::path& folder) {
   const fs::path name = fs::absolute(folder).lexically_normal();
   out.config.id = (name.filename().empty() ? name.parent_path() : name).filename().string();
   add_generation_ids(folder, out.config);
-  auto owner = std::make_shared<Owner>(folder);
+  auto owner = std::make_shared<Owner>(folder, hf_config);
   const TensorMap map = map_tensors(family, out.config, owner->files, folder.string());
   out.notes = map.notes;
+  check_memory(map, memory, folder.string());
+  ThreadPool pool(0);
   std::map<DType, uint64_t> bytes;
   uint64_t mapped_bytes = 0;
   for (const MappedTensor& mapped : map.tensors) {
     const size_t copies = owner->copies.size();
-    Tensor tensor = take(mapped, *owner);
+    Tensor tensor = take(mapped, *owner, pool);
     bytes[tensor.dtype] += tensor.bytes.size();
     (owner->copies.size() > copies ? out.copied_bytes : mapped_bytes) += tensor.bytes.size();
-    for (const RawTensor& raw : mapped.plain) out.file_bytes += raw.bytes.size();
+    for (const RawTensor& raw : mapped.plain) {
+      const bool counted = raw.rows && mapped.first_row > 0;  // with the first slot of the stack
+      if (!counted) out.file_bytes += owner->files.stored_bytes(raw);
+    }
     for (const RawTensor* raw : {mapped.blocks, mapped.scales}) {
       if (raw) out.file_bytes += raw->bytes.size();
     }
@@ -150,7 +215,7 @@ OpenedCheckpoint open_checkpoint(const fs::path& folder) {
   constexpr double kMiB = 1 << 20;
   out.notes.push_back(fmt::format(
       "a Hugging Face checkpoint, run as it is: {:.1f} MiB of weights stay in its files, {:.1f} MiB are held in memory "
-      "as F32 or MXFP4; doppler convert makes a smaller and faster model of it",
+      "as F32, BF16 or MXFP4; doppler convert makes a smaller and faster model of it",
       static_cast<double>(mapped_bytes) / kMiB, static_cast<double>(out.copied_bytes) / kMiB));
   out.owner = std::move(owner);
   return out;

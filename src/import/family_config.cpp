@@ -11,6 +11,7 @@
 #include "base/files.h"
 #include "import/config_reader.h"
 #include "import/family.h"
+#include "import/quantisation_config.h"
 
 namespace doppler {
 namespace {
@@ -123,17 +124,8 @@ void check_fixed(const Family& family, ConfigReader& reader) {
 void check_quantization(const Family& family, ConfigReader& reader) {
   const Json* quantization = reader.key("quantization_config");
   if (!quantization) return;
-  const std::string where = reader.where() + ": quantization_config";
-  const std::string method = string_or(*quantization, "quant_method", "unknown", where);
-  if (const Json* known = find(family.json, "quantization_methods")) {
-    if (std::find(known->begin(), known->end(), method) != known->end()) return;
-  }
-  fail({.code = ErrorCode::kUnsupported,
-        .what = "the checkpoint is already quantised in a way that cannot be read",
-        .where = where,
-        .expected = "BF16, F16 or F32 weights",
-        .got = method,
-        .todo = "Convert the original, unquantised checkpoint"});
+  check_quantisation(*quantization, find(family.json, "quantization_methods"),
+                     reader.where() + ": quantization_config");
 }
 
 // Adds those that are not there yet.

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "format/decode.h"
 
 namespace doppler {
 namespace {
@@ -16,7 +17,7 @@ constexpr size_t kMaxNamed = 12;  // faults spelt out in one message
 
 std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-TensorLayout find_layout(const Family& family, const SafetensorsFolder& source, const std::string& where) {
+TensorLayout find_layout(const Family& family, const CheckpointTensors& source, const std::string& where) {
   std::vector<std::string> tried;
   for (const TensorLayout& layout : layouts_of(family)) {
     const std::string name = rule_for(family, "embed", layout).name;
@@ -30,7 +31,8 @@ TensorLayout find_layout(const Family& family, const SafetensorsFolder& source, 
 }
 
 bool same_bytes(const RawTensor& a, const RawTensor& b) {
-  return a.dtype == b.dtype && a.shape == b.shape && std::equal(a.bytes.begin(), a.bytes.end(), b.bytes.begin());
+  return !a.rows && !b.rows && a.dtype == b.dtype && a.shape == b.shape &&
+         std::equal(a.bytes.begin(), a.bytes.end(), b.bytes.begin());
 }
 
 // Rows of the tensor that holds the slots of rule.stacked behind each other.
@@ -65,7 +67,7 @@ std::vector<std::string> names_of(const WeightUse& use, const TensorRule& rule) 
 
 // Finds a slot's source and checks dtype and shape; what is wrong goes to `faults`.
 MappedTensor map_one(const WeightUse& use, TensorRule rule, const std::vector<WeightUse>& uses,
-                     const SafetensorsFolder& source, std::vector<std::string>& faults) {
+                     const CheckpointTensors& source, std::vector<std::string>& faults) {
   MappedTensor out{use.slot, std::move(rule), use.shape};
   const std::vector<std::string> names = names_of(use, out.rule);
   std::vector<int64_t> expected = use.shape;
@@ -83,9 +85,9 @@ MappedTensor map_one(const WeightUse& use, TensorRule rule, const std::vector<We
     } else if (raw->shape != expected) {
       faults.push_back(fmt::format("{} has shape {}, but the config calls for {}", name, shape_text(raw->shape),
                                    shape_text(expected)));
-    } else if (!to_tensor(*raw, tensor)) {
+    } else if (!raw->rows && !to_tensor(*raw, tensor)) {
       faults.push_back(fmt::format("{} has dtype {}, but only BF16, F16 and F32 are weights", name, raw->dtype));
-    } else if (!out.plain.empty() && raw->dtype != out.plain[0].dtype) {
+    } else if (!out.plain.empty() && !raw->rows && !out.plain[0].rows && raw->dtype != out.plain[0].dtype) {
       faults.push_back(fmt::format("{} is {}, but {} is {}", name, raw->dtype, names[0], out.plain[0].dtype));
     }
     if (!raw) continue;
@@ -127,6 +129,29 @@ MappedTensor::Place MappedTensor::place_of(int64_t row) const {
   return {static_cast<size_t>(group * alternate + within % alternate), within / alternate};
 }
 
+bool MappedTensor::is_decoded() const {
+  return std::any_of(plain.begin(), plain.end(), [](const RawTensor& raw) { return raw.rows != nullptr; });
+}
+
+SlotRows::SlotRows(const MappedTensor& mapped) : mapped_(mapped) {
+  for (const RawTensor& raw : mapped.plain) {
+    Tensor& part = parts_.emplace_back();
+    part.shape = raw.shape;
+    if (!raw.rows && !to_tensor(raw, part))
+      fail({.code = ErrorCode::kInternal, .what = "not a weight", .where = raw.name});
+    count_ += part.rows();
+  }
+}
+
+void SlotRows::decode(int64_t row, float* out) const {
+  const MappedTensor::Place place = mapped_.place_of(row);
+  const Tensor& part = parts_[place.tensor];
+  if (const auto& rows = mapped_.plain[place.tensor].rows)
+    rows->decode(mapped_.first_row + place.row, out);
+  else
+    decode_row(part.dtype, part.row(place.row), out, static_cast<size_t>(part.cols()));
+}
+
 std::vector<WeightUse> weights_of(const Plan& plan) {
   std::vector<WeightUse> out;
   std::set<std::string> seen;
@@ -138,9 +163,9 @@ std::vector<WeightUse> weights_of(const Plan& plan) {
   return out;
 }
 
-TensorMap map_tensors(const Family& family, ModelConfig& config, const SafetensorsFolder& source,
+TensorMap map_tensors(const Family& family, ModelConfig& config, const CheckpointTensors& source,
                       const std::string& where) {
-  TensorMap map;
+  TensorMap map{.tensors = {}, .notes = source.notes()};
   std::vector<std::string> faults;
   const TensorLayout layout = find_layout(family, source, where);
   const RawTensor& embed = *source.find(rule_for(family, "embed", layout).name);

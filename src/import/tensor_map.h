@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "format/safetensors.h"
+#include "import/checkpoint_tensors.h"
 #include "import/family.h"
 #include "model/plan.h"
 
@@ -14,8 +14,8 @@ struct MappedTensor {
   std::string slot;
   TensorRule rule;
   std::vector<int64_t> shape;  // as the plan needs it
-  // F32, F16 or BF16 …: the slot's rows, or a tensor for each expert, or for each expert two whose rows alternate;
-  // views of a part of a tensor where slots are stacked in one.
+  // F32, F16, BF16 or decoded row by row …: the slot's rows, or a tensor for each expert, or for each expert two whose
+  // rows alternate; views of a part of a tensor where slots are stacked in one.
   std::vector<RawTensor> plain = {};
   int64_t first_row = 0;              // of the tensor that holds it, where slots are stacked
   const RawTensor* blocks = nullptr;  // … or MXFP4 in two halves
@@ -27,6 +27,23 @@ struct MappedTensor {
     int64_t row;
   };
   Place place_of(int64_t row) const;
+
+  // Some of it is stored quantised.
+  bool is_decoded() const;
+};
+
+// The rows of a slot that has plain or decoded tensors, as numbers.
+class SlotRows {
+ public:
+  explicit SlotRows(const MappedTensor& mapped);
+  int64_t count() const { return count_; }
+  int64_t cols() const { return parts_.front().cols(); }
+  void decode(int64_t row, float* out) const;
+
+ private:
+  const MappedTensor& mapped_;
+  std::vector<Tensor> parts_;  // without bytes where rows are decoded
+  int64_t count_ = 0;
 };
 
 struct TensorMap {
@@ -40,7 +57,7 @@ std::vector<WeightUse> weights_of(const Plan& plan);
 // Sets config.vocab from the embedding's shape, then holds config and checkpoint against each other: every slot of the
 // plan has its tensor in the right shape, and every tensor is used or listed by the family as ignorable. Fails naming
 // all that disagree.
-TensorMap map_tensors(const Family& family, ModelConfig& config, const SafetensorsFolder& source,
+TensorMap map_tensors(const Family& family, ModelConfig& config, const CheckpointTensors& source,
                       const std::string& where);
 
 }  // namespace doppler

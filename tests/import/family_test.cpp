@@ -196,7 +196,7 @@ TEST(Families, ValuesTheFamilyCannotComputeStop) {
   EXPECT_THAT(changed("gemma3-a", "rope_scaling", 7), HasSubstr("object"));
   EXPECT_THAT(changed("llama-a", "mlp_bias", true), HasSubstr("mlp_bias"));
   EXPECT_THAT(changed("qwen3-a", "use_sliding_window", true), HasSubstr("use_sliding_window"));
-  EXPECT_THAT(changed("llama-a", "quantization_config", {{"quant_method", "gptq"}}), HasSubstr("gptq"));
+  EXPECT_THAT(changed("llama-a", "quantization_config", {{"quant_method", "aqlm"}}), HasSubstr("got aqlm"));
   EXPECT_THAT(changed("gptoss-a", "layer_types", {"full_attention"}), HasSubstr("expected 4, got 1"));
   EXPECT_THAT(changed("gptoss-a", "layer_types", {"a", "b", "c", "d"}), HasSubstr("got a"));
   EXPECT_THAT(changed("llama-a", "hidden_size", "big"), HasSubstr("wrong type"));
