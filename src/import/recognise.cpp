@@ -40,6 +40,24 @@ bool is_pickle(const fs::path& path) {
   return head.starts_with("PK\x03\x04") || head.starts_with("\x80\x02");
 }
 
+// Models for other programs, by the ending of a file's name.
+std::string_view foreign_format(std::string_view name) {
+  static constexpr std::pair<std::string_view, std::string_view> kFormats[] = {{".onnx", "ONNX"},
+                                                                               {"openvino_model.xml", "OpenVINO"},
+                                                                               {"mlc-chat-config.json", "MLC"},
+                                                                               {".engine", "TensorRT"},
+                                                                               {".mlpackage", "Core ML"},
+                                                                               {".mlmodelc", "Core ML"},
+                                                                               {".litertlm", "LiteRT"},
+                                                                               {".tflite", "LiteRT"},
+                                                                               {".msgpack", "Flax"},
+                                                                               {"tf_model.h5", "TensorFlow"}};
+  for (const auto& [ending, format] : kFormats) {
+    if (name.ends_with(ending)) return format;
+  }
+  return {};
+}
+
 bool is_first_part(const std::string& name) {
   return name.find("-of-") == std::string::npos || name.find("-00001-of-") != std::string::npos;
 }
@@ -47,6 +65,13 @@ bool is_first_part(const std::string& name) {
 [[noreturn]] void refuse(const fs::path& path, const std::string& what, const std::string& got, const std::string& todo,
                          ErrorCode code = ErrorCode::kFormat) {
   fail({.code = code, .what = what, .where = path.string(), .got = got, .todo = todo});
+}
+
+void refuse_foreign(const fs::path& path, const std::string& name) {
+  const std::string_view format = foreign_format(name);
+  if (format.empty()) return;
+  refuse(path, fmt::format("this is a model for {}, which Doppler does not read", format), name,
+         "Look for the same model in safetensors or GGUF", ErrorCode::kUnsupported);
 }
 
 constexpr const char* kLfsAdvice =
@@ -164,6 +189,9 @@ fs::path recognise_folder(const fs::path& folder) {
     refuse(folder, "there are weights, but no config.json that says what they are", listed(content.safetensors),
            "Fetch the rest of the checkpoint, or name it as hf:org/repo");
   }
+  if (content.safetensors.empty()) {
+    for (const std::string& name : content.names) refuse_foreign(folder, name);
+  }
   for (const char* name : {"tokenizer.model", "tekken.json", "tokenizer.json"}) {
     if (content.has(name) && content.safetensors.empty()) {
       refuse(folder, "this is a tokenizer without a model", name,
@@ -187,6 +215,7 @@ fs::path recognise(const fs::path& path) {
   const std::string name = path.filename().string();
   if (name == "tokenizer.model" || name == "tekken.json" || name == "tokenizer.json")
     refuse(path, "this is a tokenizer, not a model", "", "Name the folder it lies in", ErrorCode::kUsage);
+  refuse_foreign(path, name);
   if (name.ends_with(".safetensors"))
     refuse(path, "a .safetensors file alone does not say what its weights are", "",
            "Name the folder that holds config.json beside it", ErrorCode::kUsage);

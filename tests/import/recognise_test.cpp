@@ -88,6 +88,26 @@ TEST_F(Recognise, CheckpointsForMlx) {
   EXPECT_THAT(refusal(), AllOf(HasSubstr("quantised for MLX"), HasSubstr("group_size"), HasSubstr("a GGUF of it")));
 }
 
+TEST_F(Recognise, ModelsForOtherPrograms) {
+  for (const auto& [file, format] : {std::pair("model.onnx", "ONNX"),
+                                     {"openvino_model.xml", "OpenVINO"},
+                                     {"mlc-chat-config.json", "MLC"},
+                                     {"rank0.engine", "TensorRT"},
+                                     {"model.litertlm", "LiteRT"},
+                                     {"flax_model.msgpack", "Flax"},
+                                     {"tf_model.h5", "TensorFlow"}}) {
+    const std::string folder = std::string("for-") + format;
+    add(folder + "/config.json", "{}");
+    add(folder + "/tokenizer.json", "{}");
+    add(folder + "/" + file, "weights");
+    const auto expected = AllOf(HasSubstr(std::string("a model for ") + format), HasSubstr("in safetensors or GGUF"));
+    EXPECT_THAT(refusal(folder), expected);
+    EXPECT_THAT(refusal(folder + "/" + file), expected);
+    add(folder + "/model.safetensors", "weights");
+    EXPECT_EQ(recognise(scratch / folder), scratch / folder) << "beside safetensors it does no harm";
+  }
+}
+
 TEST_F(Recognise, AnEmptyFolder) { EXPECT_THAT(refusal(), HasSubstr("the folder is empty")); }
 
 TEST_F(Recognise, AFolderOfGgufs) {
