@@ -236,21 +236,22 @@ class PackedColumns : public RowDecoder {
   PackedColumns(const RawTensor& words, const RawTensor& scales, const RawTensor& zeros, const RawTensor* groups,
                 int64_t cols, int64_t group, int bits, bool awq, bool zeros_less_one)
       : words_(words),
-        scales_(scales),
         zeros_(zeros),
+        scales_(scales),
         groups_(groups),
         cols_(cols),
         group_(group),
+        count_(scales.shape[0]),
         rows_(scales.shape[1]),
         bits_(bits),
         awq_(awq),
         zeros_less_one_(zeros_less_one),
         fixed_zero_(bits == 3 && zeros_less_one ? 4 : 0) {}
   void decode(int64_t row, float* out) const override {
-    const auto count = static_cast<size_t>(scales_count());
+    const auto count = static_cast<size_t>(count_);
     std::vector<float> scales(count), zeros(count);
     for (size_t g = 0; g < count; ++g) {
-      scales[g] = Numbers(scales_)[static_cast<int64_t>(g) * rows_ + row];
+      scales[g] = scales_[static_cast<int64_t>(g) * rows_ + row];
       zeros[g] = static_cast<float>(zero(static_cast<int64_t>(g), row));
     }
     for (int64_t c = 0; c < cols_; ++c) {
@@ -260,8 +261,6 @@ class PackedColumns : public RowDecoder {
   }
 
  private:
-  int64_t scales_count() const { return scales_.shape[0]; }
-
   uint32_t awq_code(const RawTensor& words, int64_t line, int64_t row) const {
     static constexpr uint8_t kPlace[8] = {0, 4, 1, 5, 2, 6, 3, 7};  // nibble of a word in which column 0, 1, … lies
     return word_at(words, line * (rows_ / 8) + row / 8) >> (4 * kPlace[row % 8]) & 15;
@@ -285,9 +284,10 @@ class PackedColumns : public RowDecoder {
     return from_stream(row, [&](int64_t w) { return word_at(zeros_, g * zeros_.shape[1] + w) + ones; });
   }
 
-  const RawTensor &words_, &scales_, &zeros_;
+  const RawTensor &words_, &zeros_;
+  Numbers scales_;
   const RawTensor* groups_;
-  int64_t cols_, group_, rows_;
+  int64_t cols_, group_, count_, rows_;
   int bits_;
   bool awq_, zeros_less_one_;
   uint32_t fixed_zero_;  // where it is known without being read
@@ -362,7 +362,9 @@ QuantisedMatrix scaled_codes(const RawTensor& codes, const RawTensor& scales, co
   if (!Numbers(scales).valid()) return refused(fmt::format("{} holds no scales", text_of(scales)));
   Grid grid;
   std::string fault;
-  if (!find_grid(scales, extent, layout, grid, fault)) return refused(std::move(fault));
+  QuantisedLayout ways = layout;
+  if (Numbers(scales).is_e8m0()) ways.group_sizes.insert(32);  // MXFP8's
+  if (!find_grid(scales, extent, ways, grid, fault)) return refused(std::move(fault));
   if (zeros && (zeros->dtype != "I8" || count_of(*zeros) != count_of(scales)))
     return refused(fmt::format("{} does not have a zero point for each scale in {}", text_of(*zeros), text_of(scales)));
   return {codes.shape, std::make_shared<ScaledCodes>(codes, scales, zeros, grid, extent.cols, last_factor),
@@ -496,7 +498,7 @@ QuantisedMatrix table_codes(const BlockTable& parts) {
     if (__builtin_mul_overflow(weights, n, &weights)) return wrong(*parts.state, "describes too large a matrix");
   }
   const int64_t size = block->get<int64_t>(), blocks = ceil_div(weights, size);
-  if (!is(parts.codes, "U8", ceil_div(weights, 2)))
+  if (static_cast<int64_t>(parts.codes->bytes.size()) != ceil_div(weights, 2))  // of any dtype: it is storage
     return wrong(*parts.codes, fmt::format("does not hold the {} weights of {}", weights, text_of(shape)));
   if (!is(parts.table, "F32", 16)) return wrong(parts.table ? *parts.table : *parts.codes, "has no table of 16 values");
   int64_t nested = 1;

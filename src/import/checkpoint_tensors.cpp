@@ -30,6 +30,32 @@ constexpr std::string_view kOfActivations[] = {".input_scale",
 
 bool is_fp8(const RawTensor& raw) { return raw.dtype == "F8_E4M3" || raw.dtype == "F8_E5M2"; }
 
+// What a config.json without quantization_config may hide, by the names of tensors that no plain model has.
+constexpr std::pair<std::string_view, std::string_view> kOthers[] = {{".q_invperm", "EXL2"},
+                                                                     {".trellis", "EXL3"},
+                                                                     {".Qidxs", "QuIP#"},
+                                                                     {".codebooks", "AQLM"},
+                                                                     {".W_q", "HQQ"},
+                                                                     {"._data", "Quanto"},
+                                                                     {".pre_quant_scale", "AWQ of ModelOpt"}};
+
+void refuse_others(const SafetensorsFolder& files) {
+  const auto refuse = [](const RawTensor& raw, std::string_view found) {
+    fail({.code = ErrorCode::kUnsupported,
+          .what = fmt::format("this checkpoint is quantised by {}, which cannot be read", found),
+          .where = raw.file.string(),
+          .got = raw.name,
+          .todo = "Take the model it was made from, in safetensors, or a GGUF of it"});
+  };
+  for (const auto& [name, raw] : files.tensors()) {
+    for (const auto& [ending, found] : kOthers) {
+      if (name.ends_with(ending)) refuse(raw, found);
+    }
+    if (raw.dtype == "U32" && name.ends_with(".weight") && files.find(name.substr(0, name.size() - 6) + "scales"))
+      refuse(raw, "MLX");
+  }
+}
+
 // `name` without `ending`, if it ends so.
 bool stem_of(const std::string& name, std::string_view ending, std::string& stem) {
   if (!name.ends_with(ending)) return false;
@@ -40,6 +66,7 @@ bool stem_of(const std::string& name, std::string_view ending, std::string& stem
 }  // namespace
 
 CheckpointTensors::CheckpointTensors(const fs::path& folder, const Json& hf_config) : files_(folder) {
+  refuse_others(files_);
   const Json* quantisation = quantisation_of(hf_config);
   add_groups(layout_of(quantisation), quantisation);
   std::set<const RawTensor*> used;

@@ -114,7 +114,7 @@ void check_quantisation(const Json& quantisation, const Json* also, const std::s
   }
   if (method.starts_with("modelopt")) {
     const std::string algorithm = word(quantisation, "quant_algo");
-    for (const char* scaled : {"AWQ", "SVD", "W4A8"}) {
+    for (const char* scaled : {"AWQ", "SVD"}) {
       if (algorithm.find(scaled) != std::string::npos)
         refuse(where, "FP8 or NVFP4", "quant_algo '" + algorithm + "' of modelopt");
     }

@@ -166,6 +166,14 @@ def fp8_e5m2(rng, module, rows, cols):
     return fp8(rng, module, rows, cols, (1, cols), "F32", "_scale", [rows], "F8_E5M2")
 
 
+def mxfp8(rng, module, rows, cols):
+    codes = fp8_codes(rng, rows * cols)
+    scales = [rng.randrange(115, 119) for _ in range(rows * cols // 32)]
+    values = [e4m3(code) * 2.0 ** (scales[i // 32] - 127) for i, code in enumerate(codes)]
+    return {f"{module}.weight": Tensor("F8_E4M3", [rows, cols], codes),
+            f"{module}.weight_scale": Tensor("U8", [rows, cols // 32], scales)}, values
+
+
 def int8_channel(rng, module, rows, cols):
     codes = [rng.randrange(-128, 128) for _ in range(rows * cols)]
     scales = [scale_of(rng, 2e-3) for _ in range(rows)]
@@ -331,6 +339,7 @@ FORMATS = {
     "fp8 in blocks of compressed-tensors": (
         lambda *a: fp8(*a, (32, 32), "BF16", "_scale"),
         {**COMPRESSED, "format": "float-quantized", **groups(strategy="block", block_structure=[32, 32])}),
+    "mxfp8 of modelopt": (mxfp8, {"quant_method": "modelopt", "quant_algo": "MXFP8"}),
     "int8": (int8_channel, {**COMPRESSED, "format": "int-quantized"}),
     "int4 packed": (
         lambda *a: pack_quantized(*a, 4, 32, False),
@@ -597,6 +606,15 @@ class Quantised(unittest.TestCase):
             self.spoil("nf4", text, {state: ("U8", [len(json_text)], json_text)})
         self.spoil("nf4", "no table of 16 values", {self.WEIGHT + ".quant_map": ("F32", [15], [0] * 15)})
         self.spoil("nf4 nested", "nested scales of another", {self.WEIGHT + ".nested_absmax": ("F32", [1], [1])})
+
+    def test_methods_that_no_config_tells_are_known_by_their_tensors(self):
+        for ending, found in (("q_invperm", "EXL2"), ("trellis", "EXL3"), ("Qidxs", "QuIP#"), ("codebooks", "AQLM"),
+                              ("W_q", "HQQ"), ("weight._data", "Quanto"), ("pre_quant_scale", "AWQ of ModelOpt")):
+            text = self.refusal("awq", {f"{self.MODULE}.{ending}": Tensor("I32", [1], [0])}, {"quant_method": "fp8"})
+            self.assertIn(f"quantised by {found}, which cannot be read", text)
+        tensors = {self.WEIGHT: Tensor("I32", [1], [0]), self.MODULE + ".scales": Tensor("F16", [1], [0])}
+        tensors[self.WEIGHT].dtype = "U32"
+        self.assertIn("quantised by MLX", self.refusal("awq", tensors, {"quant_method": "fp8"}))
 
     def test_without_a_config_packed_words_have_no_meaning(self):
         tensors = make("gptq")[0]
