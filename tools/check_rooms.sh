@@ -61,7 +61,7 @@ budget hub 2100
 budget ref 470
 budget cpu 6850
 budget gpu 14300
-budget debug 2000
+budget debug 3900
 budget engine 2650
 budget bench 2800
 budget serve 4400

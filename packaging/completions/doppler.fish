@@ -189,7 +189,7 @@ complete -c doppler -n '__fish_seen_subcommand_from bench; and __fish_seen_subco
 complete -c doppler -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from peers' -l install -d 'Only fetch llama.cpp, and print where it is'
 complete -c doppler -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from peers' -l json -d 'Print one JSON object'
 complete -c doppler -n '__fish_seen_subcommand_from debug' -l help -d 'Print this help message and exit'
-complete -c doppler -n '__fish_seen_subcommand_from debug' -l prompt -r -d 'The text, as it is'
+complete -c doppler -n '__fish_seen_subcommand_from debug' -l prompt -r -d 'The text, as it is (default: the reference\'s, or \'The color of the sky is\')'
 complete -c doppler -n '__fish_seen_subcommand_from debug' -l prompt-file -r -d 'Read the text from a file'
 complete -c doppler -n '__fish_seen_subcommand_from debug' -l prompt-ids -r -d 'The text as token ids: 2,5,9'
 complete -c doppler -n '__fish_seen_subcommand_from debug' -l chat -d 'Put the prompt through the model\'s chat template'

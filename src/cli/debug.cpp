@@ -19,6 +19,8 @@
 namespace doppler {
 namespace {
 
+constexpr const char* kUsualPrompt = "The color of the sky is";
+
 struct Arguments {
   std::string model, prompt, prompt_file, backend = "auto", compare, dump, html, head;
   std::vector<int32_t> prompt_ids;
@@ -38,14 +40,15 @@ std::vector<int32_t> prompt_of(const Arguments& a, const LoadedModel& model, con
           .where = "debug",
           .expected = "one prompt"});
   if (!a.prompt_ids.empty()) return a.prompt_ids;
-  if (given == 0) {
-    if (reference && !reference->prompt_ids.empty()) return reference->prompt_ids;
+  if (given == 0 && reference) {
+    if (!reference->prompt_ids.empty()) return reference->prompt_ids;
     fail({.code = ErrorCode::kUsage,
-          .what = "there is no prompt",
-          .where = "debug",
-          .todo = "Give --prompt or --prompt-ids, or --compare with a file that knows its own"});
+          .what = "the reference does not say which prompt it is of",
+          .where = a.compare,
+          .todo = "Give that prompt, with --prompt or --prompt-ids"});
   }
-  const std::string text = a.prompt_file.empty() ? a.prompt : read_input(a.prompt_file);
+  std::string text = a.prompt_file.empty() ? a.prompt : read_input(a.prompt_file);
+  if (given == 0) text = kUsualPrompt;
   const Tokenizer& tokenizer = model.need_tokenizer();
   if (!a.chat) return tokenizer.encode(text, true);
   if (!model.chat_template || !model.chat_template->present()) {
@@ -208,8 +211,8 @@ void debug(const Arguments& a) {
   if (reference) {
     Bounds bounds = bounds_for(model.weights, is_backend(a.compare));
     if (a.bound > 0) bounds = {a.bound, a.bound, std::max(0.5, 10 * a.bound)};
-    comparison =
-        std::make_unique<Comparison>(compare_stages(run, *reference, model.plan, model.weights, bounds, a.all));
+    const DebuggedModel debugged{model.config, model.plan, model.weights, context};
+    comparison = std::make_unique<Comparison>(compare_stages(run, *reference, debugged, bounds, a.all));
     faulty = !comparison->first_bad.empty() || comparison->stages.empty();
     json = comparison_json(*comparison, model.plan, kernel);
     if (!a.json) fmt::print("{}", comparison_table(*comparison, run, model.plan, kernel));
@@ -246,7 +249,8 @@ void add_debug(Verb app) {
   auto a = std::make_shared<Arguments>();
   Verb verb = app.add_verb("debug", "Look into a run, and name the first step that is wrong");
   verb.add_option("model", a->model, kModelHelp);
-  verb.add_option("--prompt", a->prompt, "The text, as it is");
+  verb.add_option("--prompt", a->prompt,
+                  fmt::format("The text, as it is (default: the reference's, or '{}')", kUsualPrompt));
   verb.add_option("--prompt-file", a->prompt_file, "Read the text from a file");
   verb.add_option("--prompt-ids", a->prompt_ids, "The text as token ids: 2,5,9").delimiter(',').one_word();
   verb.add_flag("--chat", a->chat, "Put the prompt through the model's chat template");
@@ -278,7 +282,7 @@ void add_debug(Verb app) {
   verb.footer(
       "Exit code 1 when something is out of bounds.\nExamples:\n"
       "  doppler debug models/tiny --prompt \"The color of the sky is\" --watch \" blue\"\n"
-      "  doppler debug models/tiny --prompt \"The color of the sky is\" --backend webgpu --compare ref\n"
+      "  doppler debug models/tiny --backend webgpu --compare ref\n"
       "  doppler debug MODEL --compare reference.safetensors --html out.html");
   verb.callback([a] { debug(*a); });
 }

@@ -47,8 +47,9 @@ AttentionHead attention_of(const LoadedModel& model, const Stages& run, const st
   const LayerConfig& kind = config.layers[static_cast<size_t>(result.layer)];
   const RopeTable table =
       make_rope_table(config.ropes[static_cast<size_t>(kind.rope)], config.head_dim, config.max_context);
-  const std::vector<float> queries = apply_rope(q->data, q->width, config.head_dim, table, 0);
-  const std::vector<float> keys = apply_rope(k->data, k->width, config.head_dim, table, 0);
+  const auto position = [](size_t row) { return static_cast<double>(row); };
+  const std::vector<float> queries = apply_rope(q->data, q->width, config.head_dim, table, position);
+  const std::vector<float> keys = apply_rope(k->data, k->width, config.head_dim, table, position);
   result.rows = std::min(q->rows(), kMaxRows);
   AttentionGuess guess{std::get<Attention>(step->op), 0, {}};
   if (guess.op.sinks) {

@@ -9,10 +9,31 @@
 #include <set>
 
 #include "debug/statistics.h"
-#include "format/decode.h"
 
 namespace doppler {
 namespace {
+
+// The stage under suspicion, as the signatures see it.
+struct Suspect {
+  const Evidence& evidence;
+  const Step& step;
+  AlignedRows rows;
+  double rel_error = 0;
+  std::vector<double> row_errors, column_errors;  // relative to the stage's rms
+
+  float got(int row, int column) const { return rows.got[at(row, column)]; }
+  float expected(int row, int column) const { return rows.expected[at(row, column)]; }
+  double bound() const { return evidence.bounds.added; }
+  // The reference's value of an input of this step, or null.
+  const Stage* reference_input(size_t input) const {
+    return evidence.reference.find(evidence.model.plan.values[static_cast<size_t>(step.inputs[input])].name);
+  }
+
+ private:
+  size_t at(int row, int column) const {
+    return static_cast<size_t>(row) * static_cast<size_t>(rows.width) + static_cast<size_t>(column);
+  }
+};
 
 // ‖Σ (a(i) − b(i))‖ / ‖b‖ over all elements of the stage.
 double distance(size_t count, const std::function<double(size_t)>& a, const std::function<double(size_t)>& b) {
@@ -25,9 +46,7 @@ double distance(size_t count, const std::function<double(size_t)>& a, const std:
 }
 
 // Good enough to say "this is the same": rounding, but nothing like the fault itself.
-bool near(double error, const Suspect& s) {
-  return error <= std::max(s.bound(), 1e-4) && error < s.evidence.bad.rel_error / 4;
-}
+bool near(double error, const Suspect& s) { return error <= std::max(s.bound(), 1e-4) && error < s.rel_error / 4; }
 
 std::string not_finite(const Suspect& s) {
   const TensorStatistics t = statistics(s.rows.got);
@@ -72,66 +91,13 @@ std::string constant_factor(const Suspect& s) {
       s.rows.got.size(), [&](size_t i) { return s.rows.got[i] / factor; },
       [&](size_t i) { return s.rows.expected[i]; });
   if (!near(error, s)) return "";
-  const double root = std::sqrt(static_cast<double>(s.rows.width));
-  const auto is = [&](double value) { return std::fabs(factor / value - 1) < std::max(0.01, s.bound()); };
-  if (std::holds_alternative<Embed>(s.step.op)) {
-    if (is(1 / root)) return fmt::format("smaller by √hidden ({:.4g}): the embedding scale is missing", root);
-    if (is(root)) return fmt::format("larger by √hidden ({:.4g}): the embedding is scaled, or scaled twice", root);
-  }
   return fmt::format("everything is off by the factor {:.5g}: a scale is wrong or missing", factor);
-}
-
-std::string norm_offset(const Suspect& s) {
-  const auto* op = std::get_if<Norm>(&s.step.op);
-  if (!op || s.step.weights.empty()) return "";
-  const Tensor* tensor = s.evidence.weights.find(s.step.weights[0].slot);
-  if (!tensor || tensor->rows() != 1 || op->group < 1) return "";
-  std::vector<float> w(static_cast<size_t>(tensor->cols()));
-  decode_row(tensor->dtype, tensor->row(0), w.data(), w.size());
-  for (const double other : {0.0, 1.0}) {
-    if (other == op->offset) continue;
-    // got / (offset + w) is the bare norm; the reference would have multiplied it by (other + w).
-    const double error = distance(
-        s.rows.got.size(), [&](size_t i) { return s.rows.got[i] * (other + w[i % w.size()]); },
-        [&](size_t i) { return s.rows.expected[i] * (op->offset + w[i % w.size()]); });
-    if (!near(error, s)) continue;
-    return other > 0 ? "the ratio to the reference is w / (1 + w) in every column: the norm's offset of 1 is missing"
-                     : "the ratio to the reference is (1 + w) / w in every column: the norm adds an offset of 1 that "
-                       "the model does not have";
-  }
-  return "";
-}
-
-// cap with cap · tanh(x / cap) = y, for 0 < |y| < |x|; 0 if there is none.
-double cap_between(double x, double y) {
-  if (x * y <= 0 || std::fabs(y) >= std::fabs(x)) return 0;
-  double low = std::fabs(y), high = 1e9;
-  for (int i = 0; i < 200; ++i) {
-    const double cap = std::sqrt(low * high);
-    (cap * std::tanh(std::fabs(x) / cap) < std::fabs(y) ? low : high) = cap;
-  }
-  return high;
-}
-
-std::string softcap(const Suspect& s) {
-  if (!s.step.logits_only) return "";
-  size_t largest = 0;
-  for (size_t i = 0; i < s.rows.got.size(); ++i) {
-    if (std::fabs(s.rows.got[i]) > std::fabs(s.rows.got[largest])) largest = i;
-  }
-  const double cap = cap_between(s.rows.got[largest], s.rows.expected[largest]);
-  if (cap == 0 || cap > 1e6) return "";
-  const double error = distance(
-      s.rows.got.size(), [&](size_t i) { return cap * std::tanh(s.rows.got[i] / cap); },
-      [&](size_t i) { return s.rows.expected[i]; });
-  return near(error, s) ? fmt::format("the reference is {0:.4g}·tanh(x / {0:.4g}) of this: a soft-cap was skipped", cap)
-                        : "";
 }
 
 // Is it some other stage of the same layer? Then two weights, or two buffers, were taken for each other.
 std::string another_stage(const Suspect& s) {
   for (const Stage& other : s.evidence.reference.all) {
-    const Step* step = s.evidence.plan.find(other.name);
+    const Step* step = s.evidence.model.plan.find(other.name);
     if (other.name == s.step.name || other.width != s.rows.width || !step || step->layer != s.step.layer) continue;
     const Stage wrapped{"", s.rows.width, s.rows.position, {s.rows.got.begin(), s.rows.got.end()}};
     const AlignedRows a = align(wrapped, other);
@@ -172,6 +138,23 @@ std::string missing_bias(const Suspect& s) {
       s.rows.got.size(), [&](size_t i) { return s.rows.got[i] - mean[i % width]; },
       [&](size_t i) { return s.rows.expected[i]; });
   return near(error, s) ? "the difference is the same in every row: a bias is missing or wrong" : "";
+}
+
+// Two weights with the same bytes: one of them was loaded in the place of the other.
+std::string twin_weights(const Suspect& s) {
+  for (const WeightUse& use : s.step.weights) {
+    const Tensor* own = s.evidence.model.weights.find(use.slot);
+    if (!own || own->bytes.empty()) continue;
+    if (std::all_of(own->bytes.begin(), own->bytes.end(), [&](std::byte b) { return b == own->bytes[0]; })) continue;
+    for (const auto& [slot, other] : s.evidence.model.weights.all()) {
+      if (slot == use.slot || other.shape != own->shape || other.dtype != own->dtype) continue;
+      if (std::equal(own->bytes.begin(), own->bytes.end(), other.bytes.begin(), other.bytes.end())) {
+        return fmt::format("the weight {} is byte for byte {}: one was loaded in the place of the other", use.slot,
+                           slot);
+      }
+    }
+  }
+  return "";
 }
 
 std::vector<int> over(const std::vector<double>& errors, double bound) {
@@ -225,27 +208,21 @@ std::string wrong_rows(const Suspect& s) {
 }
 
 using Signature = std::string (*)(const Suspect&);
-constexpr Signature kSignatures[] = {not_finite,    all_zero,      norm_offset,  constant_factor, softcap,
-                                     another_stage, skipped,       shifted_rows, rope_cause,      attention_cause,
-                                     missing_bias,  wrong_columns, wrong_rows};
+// Of what no plan could mean; and of what the experiments did not explain.
+constexpr Signature kFirst[] = {not_finite, all_zero};
+constexpr Signature kLast[] = {twin_weights, constant_factor, another_stage, skipped,
+                               shifted_rows, missing_bias,    wrong_columns, wrong_rows};
 
-}  // namespace
-
-const Stage* Suspect::reference_input(size_t input) const {
-  return evidence.reference.find(evidence.plan.values[static_cast<size_t>(step.inputs[input])].name);
+std::string first_of(std::span<const Signature> signatures, const Suspect& suspect) {
+  for (const Signature signature : signatures) {
+    if (std::string cause = signature(suspect); !cause.empty()) return cause;
+  }
+  return "";
 }
 
-std::string likely_cause(const Evidence& evidence) {
-  const Step* step = evidence.plan.find(evidence.bad.name);
-  if (!step) {
-    return "the run does not compute this step at all: the config switches off what the model has (its weights may "
-           "still be in the file)";
-  }
-  const Stage* got = evidence.run.find(step->name);
-  const Stage* expected = evidence.reference.find(step->name);
-  if (!got || !expected || got->width != expected->width) return "another model, or another shape of it";
-  Suspect s{evidence, *step, align(*got, *expected), {}, {}};
-  if (s.rows.rows == 0) return "";
+Suspect suspect_of(const Evidence& evidence, const Step& step, const Stage& got, const Stage& expected) {
+  Suspect s{evidence, step, align(got, expected), 0, {}, {}};
+  if (s.rows.rows == 0) return s;
   const double rms = statistics(s.rows.expected).rms + 1e-30;
   s.row_errors.assign(static_cast<size_t>(s.rows.rows), 0);
   s.column_errors.assign(static_cast<size_t>(s.rows.width), 0);
@@ -256,12 +233,99 @@ std::string likely_cause(const Evidence& evidence) {
       s.column_errors[static_cast<size_t>(c)] += d * d / s.rows.rows;
     }
   }
+  for (const double e : s.row_errors) s.rel_error += e / s.rows.rows;
+  s.rel_error = std::sqrt(s.rel_error);
   for (double& e : s.row_errors) e = std::sqrt(e);
   for (double& e : s.column_errors) e = std::sqrt(e);
-  for (const Signature signature : kSignatures) {
-    if (std::string cause = signature(s); !cause.empty()) return cause;
+  return s;
+}
+
+// Of the rows of `stage`; a suspect has those that both sides have.
+std::vector<double> errors_of_rows(const Suspect& s, const Stage& stage) {
+  std::vector<double> errors(static_cast<size_t>(stage.rows()), 0);
+  for (int r = 0; r < s.rows.rows; ++r) {
+    errors[static_cast<size_t>(s.rows.position + r - stage.position)] = s.row_errors[static_cast<size_t>(r)];
   }
-  return "no known signature: the whole stage is wrong though its inputs are right";
+  return errors;
+}
+
+// The first step on the way to the bad stage that is not what plain code makes of the run's own inputs.
+const Step* broken_step(const Evidence& e, std::span<const Step* const> steps) {
+  const Bounds usual = bounds_for(e.model.weights, true);
+  const double added = std::min(usual.added, e.bounds.added), element_bound = std::min(usual.element, e.bounds.element);
+  for (const Step* step : steps) {
+    const Stage* got = e.run.find(step->name);
+    if (!got) continue;
+    double element = 0;
+    const double error = error_as_planned(
+        {.model = e.model, .source = e.run, .tokens = e.run.prompt_ids, .step = *step, .wanted = *got}, &element);
+    if (error > added || element > element_bound) return step;
+  }
+  return nullptr;
+}
+
+Diagnosis broken_backend(const Evidence& e, const Step& step) {
+  const Stage& got = *e.run.find(step.name);
+  Question question{.model = e.model,
+                    .source = e.run,
+                    .tokens = e.run.prompt_ids,
+                    .step = step,
+                    .wanted = got,
+                    .of_the_backend = true};
+  question.rounding = bounds_for(e.model.weights, true).added;
+  Stage plain;
+  const Stage* expected = e.reference.find(step.name);
+  if (!expected) {
+    plain = as_planned(question);
+    expected = &plain;
+  }
+  const Suspect s = suspect_of(e, step, got, *expected);
+  question.row_errors = errors_of_rows(s, got);
+  Findings found = try_alternatives(question);
+  const std::string place = fmt::format("{} is not what the plan makes of this run's own inputs. ", step.name);
+  if (found.fits) return {place + found.cause, {}};
+  const std::string sign = s.rows.rows > 0 ? first_of(kLast, s) : "";
+  return {place + (sign.empty() ? "No alternative explains it" : sign), found.nearest};
+}
+
+}  // namespace
+
+Diagnosis diagnose(const Evidence& e) {
+  const Step* step = e.model.plan.find(e.bad.name);
+  if (!step) {
+    return {
+        "the run does not compute this step at all: the config switches off what the model has (its weights may "
+        "still be in the file)",
+        {}};
+  }
+  const Stage* got = e.run.find(step->name);
+  const Stage* expected = e.reference.find(step->name);
+  if (!got || !expected || got->width != expected->width) return {"another model, or another shape of it", {}};
+  const Suspect s = suspect_of(e, *step, *got, *expected);
+  if (s.rows.rows == 0) return {};
+  if (std::string cause = first_of(kFirst, s); !cause.empty()) return {cause, {}};
+  const Question question{.model = e.model,
+                          .source = e.reference,
+                          .tokens = e.run.prompt_ids,
+                          .step = *step,
+                          .wanted = *expected,
+                          .rounding = e.bounds.added,
+                          .row_errors = errors_of_rows(s, *expected),
+                          .left_out = e.left_out};
+  const std::vector<const Step*> between = steps_between(question);
+  if (const Step* broken = broken_step(e, between)) return broken_backend(e, *broken);
+  Findings found;
+  const double planned = between.empty() ? -1 : error_as_planned(question);
+  if (planned > e.bounds.added || planned > e.bad.rel_error / 4) found = try_alternatives(question);
+  if (found.fits) return {found.cause, {}};
+  if (std::string cause = first_of(kLast, s); !cause.empty()) return {cause, found.nearest};
+  if (planned >= 0 && planned <= e.bounds.added) {
+    return {
+        "every step is what the plan makes of its inputs, and of the reference's inputs it makes the reference's "
+        "output: the difference comes with the inputs",
+        {}};
+  }
+  return {"no alternative explains it: the whole stage is wrong though its inputs are right", found.nearest};
 }
 
 }  // namespace doppler

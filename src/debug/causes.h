@@ -1,5 +1,6 @@
-// What a wrong stage looks like when a known thing has gone wrong. A table of signatures, each a test on the numbers:
-// the first that fits is the likely cause. Nothing here is certain; it tells a person where to look first.
+// The cause of a wrong stage. First the experiments: is the step what its plan says, and if not, what is it? Where none
+// explains it, a table of signatures of what no plan could mean (memory nobody wrote, a corrupted block): each is a
+// test on the numbers, and the first that fits tells a person where to look.
 #pragma once
 
 #include "debug/compare.h"
@@ -9,36 +10,17 @@ namespace doppler {
 struct Evidence {
   const Stages& run;
   const Stages& reference;  // in our words
-  const Plan& plan;         // the run's
-  const Weights& weights;   // the run's
+  const DebuggedModel& model;
   const Bounds& bounds;
   const StageComparison& bad;
+  std::vector<int> left_out = {};  // positions that say nothing
 };
 
-std::string likely_cause(const Evidence& evidence);
-
-// The stage under suspicion, as the signatures see it.
-struct Suspect {
-  const Evidence& evidence;
-  const Step& step;
-  AlignedRows rows;
-  std::vector<double> row_errors, column_errors;  // relative to the stage's rms
-
-  float got(int row, int column) const { return rows.got[at(row, column)]; }
-  float expected(int row, int column) const { return rows.expected[at(row, column)]; }
-  double bound() const { return evidence.bounds.added; }
-  // The reference's value of an input of this step, or null.
-  const Stage* reference_input(size_t input) const;
-
- private:
-  size_t at(int row, int column) const {
-    return static_cast<size_t>(row) * static_cast<size_t>(rows.width) + static_cast<size_t>(column);
-  }
+struct Diagnosis {
+  std::string cause;
+  std::vector<Experiment> nearest;  // what comes closest, where nothing explains it
 };
 
-// Signatures that recompute the attention from the reference's own queries, keys and values, with one thing changed.
-std::string attention_cause(const Suspect& suspect);
-// Signatures of a rotation by the wrong angle.
-std::string rope_cause(const Suspect& suspect);
+Diagnosis diagnose(const Evidence& evidence);
 
 }  // namespace doppler

@@ -139,16 +139,21 @@ void add_near_ties(const Step& step, const Plan& plan, const Stage& got, const S
 }
 
 bool is_float(DType type) { return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16; }
+// Only ever as it was published: nothing is converted to it.
+bool is_lossless(DType type) { return is_float(type) || type == DType::kMXFP4; }
 
 }  // namespace
 
 Bounds bounds_for(const Weights& weights, bool same_weights) {
-  bool floats = true;
-  for (const auto& [slot, tensor] : weights.all()) floats = floats && is_float(tensor.dtype);
+  bool floats = true, lossless = true;
+  for (const auto& [slot, tensor] : weights.all()) {
+    floats = floats && is_float(tensor.dtype);
+    lossless = lossless && is_lossless(tensor.dtype);
+  }
   // 16-bit keys and values cost some 3e-4 in an attention step.
   if (floats) return same_weights ? Bounds{2e-2, 8e-4, 2e-2} : Bounds{4e-2, 5e-3, 0.1};
   // Products of quantised weights take 8-bit activations, which add a percent or so; other weights add more.
-  return same_weights ? Bounds{0.3, 4e-2, 0.5} : Bounds{0.7, 0.3, 5};
+  return same_weights || lossless ? Bounds{0.3, 4e-2, 0.5} : Bounds{0.7, 0.3, 5};
 }
 
 AlignedRows align(const Stage& got, const Stage& expected) {
@@ -189,8 +194,9 @@ Stages with_our_names(const Stages& reference, const Plan& plan, std::vector<std
   return ours;
 }
 
-Comparison compare_stages(const Stages& run, const Stages& original, const Plan& plan, const Weights& weights,
-                          const Bounds& bounds, bool past_first) {
+Comparison compare_stages(const Stages& run, const Stages& original, const DebuggedModel& model, const Bounds& bounds,
+                          bool past_first) {
+  const Plan& plan = model.plan;
   Comparison result;
   result.bounds = bounds;
   const Stages reference = with_our_names(original, plan, result.not_compared);
@@ -223,7 +229,10 @@ Comparison compare_stages(const Stages& run, const Stages& original, const Plan&
     }
     if (result.first_bad.empty()) {
       result.first_bad = c.name;
-      result.cause = likely_cause({run, reference, plan, weights, bounds, c});
+      const std::vector<int> silent(left_out.begin(), left_out.end());
+      Diagnosis diagnosis = diagnose({run, reference, model, bounds, c, silent});
+      result.cause = std::move(diagnosis.cause);
+      result.nearest = std::move(diagnosis.nearest);
       for (const Step& between : plan.steps) {
         const int64_t rank = rank_of(between.name);
         if (rank > last_good && rank < rank_of(c.name) && !reference.find(between.name)) {

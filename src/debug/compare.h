@@ -1,7 +1,7 @@
 // One run against another, stage by stage in the order of computation, up to the first that is out of bounds.
 #pragma once
 
-#include "debug/stages.h"
+#include "debug/experiments.h"
 
 namespace doppler {
 
@@ -35,16 +35,17 @@ struct Comparison {
   std::vector<StageComparison> stages;  // up to and including the first that is out of bounds
   std::string first_bad;                // empty: all are within bounds
   std::string cause;                    // likely, of first_bad
+  std::vector<Experiment> nearest;      // alternatives that come closest, where none explains it
   // Steps between the last good stage and first_bad that the reference does not hold: the fault may be in any of them.
   std::vector<std::string> suspects;
   std::vector<std::string> not_compared;  // stages of the reference that this engine does not know
   Bounds bounds;
 };
 
-// `plan` and `weights` are the run's. Stages the run did not tap are passed over; a stage of the reference for which
-// the run has no step at all is a fault. `past_first`: do not stop at the first.
-Comparison compare_stages(const Stages& run, const Stages& reference, const Plan& plan, const Weights& weights,
-                          const Bounds& bounds, bool past_first = false);
+// `model` is the run's. Stages the run did not tap are passed over; a stage of the reference for which the run has no
+// step at all is a fault. `past_first`: do not stop at the first.
+Comparison compare_stages(const Stages& run, const Stages& reference, const DebuggedModel& model, const Bounds& bounds,
+                          bool past_first = false);
 
 // The rows of both for the positions that both have.
 struct AlignedRows {

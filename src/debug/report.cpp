@@ -113,7 +113,11 @@ std::string comparison_table(const Comparison& comparison, const Stages& run, co
     text += fmt::format("  The reference says nothing of {}: the fault may be there.\n",
                         fmt::join(comparison.suspects, ", "));
   }
-  return text + fmt::format("  likely   {}\n", comparison.cause);
+  text += fmt::format("  likely   {}\n", comparison.cause);
+  for (const Experiment& e : comparison.nearest) {
+    text += fmt::format("  nearest  {}: error {:.2g} → {:.2g}\n", e.what, e.before, e.after);
+  }
+  return text;
 }
 
 Json comparison_json(const Comparison& comparison, const Plan& plan, const KernelOf& kernel) {
@@ -135,12 +139,16 @@ Json comparison_json(const Comparison& comparison, const Plan& plan, const Kerne
   Json json = {{"stages", std::move(stages)},
                {"first_bad", comparison.first_bad.empty() ? Json(nullptr) : Json(comparison.first_bad)},
                {"cause", comparison.cause.empty() ? Json(nullptr) : Json(comparison.cause)},
+               {"nearest", Json::array()},
                {"suspects", comparison.suspects},
                {"not_compared", comparison.not_compared},
                {"bounds",
                 {{"relative", comparison.bounds.relative},
                  {"added", comparison.bounds.added},
                  {"element", comparison.bounds.element}}}};
+  for (const Experiment& e : comparison.nearest) {
+    json["nearest"].push_back({{"what", e.what}, {"before", finite(e.before)}, {"after", finite(e.after)}});
+  }
   const Step* step = comparison.first_bad.empty() ? nullptr : plan.find(comparison.first_bad);
   if (step) {
     json["step"] = describe(*step, plan);

@@ -18,7 +18,8 @@ using KernelOf = std::function<std::string(const Step& step)>;
 std::string statistics_table(const Stages& stages, const Plan& plan, std::span<const int> positions);
 Json statistics_json(const Stages& stages, std::span<const int> positions);
 
-// The walk up to the first stage out of bounds; then that step with its inputs, its kernel and the likely cause.
+// The walk up to the first stage out of bounds; then that step with its inputs, its kernel and the likely cause, or
+// the alternatives that come closest.
 std::string comparison_table(const Comparison& comparison, const Stages& run, const Plan& plan, const KernelOf& kernel);
 // {stages: [{name, rel_error, cosine, worst, ok}], first_bad, cause, …}
 Json comparison_json(const Comparison& comparison, const Plan& plan, const KernelOf& kernel);

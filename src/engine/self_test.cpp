@@ -51,8 +51,8 @@ void self_test(Executor& executor, const LoadedModel& model) {
   const ShortModel small(model);
   const auto cpu = make_cpu_executor(small.config, small.plan, small.weights, {.context = kTokens}, {.pack = false});
   const Stages expected = captured(*cpu, small.plan, tokens), got = captured(executor, model.plan, tokens);
-  const Comparison comparison =
-      compare_stages(got, expected, model.plan, model.weights, bounds_for(model.weights, true));
+  const Comparison comparison = compare_stages(got, expected, {model.config, model.plan, model.weights, kTokens},
+                                               bounds_for(model.weights, true));
   if (tracing(Trace::kKernels)) {
     trace(Trace::kKernels, fmt::format("self-test: {} stages compared with the CPU", comparison.stages.size()));
   }

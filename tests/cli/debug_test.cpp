@@ -26,6 +26,10 @@ TEST(Debug, PrintsLayersLikeliestTokensAndWatchedOnes) {
   EXPECT_EQ(outcome.out.find("layer3"), std::string::npos);
 }
 
+TEST(Debug, AsksAboutTheSkyWhereNobodySaysWhat) {
+  expect_outcome("debug models/tiny --backend cpu --layers 0 --watch ' blue'", 0, "place 1");
+}
+
 TEST(Debug, ComparesWithAnotherBackendAsJson) {
   const Outcome outcome = call(kSky + "--compare ref --json");
   EXPECT_EQ(outcome.code, 0);
@@ -87,7 +91,6 @@ TEST(Debug, ADumpIsAReferenceAndAnotherModelIsOutOfBounds) {
 }
 
 TEST(Debug, RefusesWhatItCannotDo) {
-  expect_outcome("debug models/tiny --backend cpu", 2, "there is no prompt");
   expect_outcome(kSky + "--layers 0,9", 2, "no such layer");
   expect_outcome(kSky + "--probe nonsense", 2, "probe");
   expect_outcome(kSky + "--compare /nowhere.safetensors", 3, "/nowhere.safetensors");

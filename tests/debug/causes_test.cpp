@@ -37,7 +37,7 @@ class Signature : public ::testing::Test {
   Stages reference_ = filled(plan_), run_ = reference_;
 
   Stage& stage(Stages& stages, const char* name) { return const_cast<Stage&>(*stages.find(name)); }
-  Comparison compare() { return compare_stages(run_, reference_, plan_, weights_, {2e-2, 8e-4, 2e-2}); }
+  Comparison compare() { return compare_stages(run_, reference_, {config_, plan_, weights_}, {2e-2, 8e-4, 2e-2}); }
   void expect(const char* step, const char* cause) {
     const Comparison c = compare();
     EXPECT_EQ(c.first_bad, step);
@@ -129,7 +129,7 @@ TEST_F(Signature, AnErrorOfAnInputIsInheritedNotFlagged) {
     size = std::min(size * 1.05, 1.5e-2);
   }
   EXPECT_EQ(compare().first_bad, "embed");  // from nothing to 1e-3 is a jump …
-  const Comparison c = compare_stages(run_, reference_, plan_, weights_, {2e-2, 2e-3, 4e-2});
+  const Comparison c = compare_stages(run_, reference_, {config_, plan_, weights_}, {2e-2, 2e-3, 4e-2});
   EXPECT_EQ(c.first_bad, "");  // … but not where a step may add as much; the last errors are four times that
   EXPECT_GT(c.stages.back().rel_error, 6e-3);
 }

@@ -61,7 +61,8 @@ TEST_P(DecodeTaps, KeepEveryTokenOfASubmitAndChangeNoChoice) {
     text.insert(text.end(), expected.begin(), expected.end() - 1);
     const auto cpu = make_executor(model, "cpu", room);
     const Stages all = capture_run(*cpu, model.plan, text, steps);
-    const Comparison c = compare_stages(seen, all, model.plan, model.weights, bounds_for(model.weights, true));
+    const Comparison c =
+        compare_stages(seen, all, {model.config, model.plan, model.weights, 128}, bounds_for(model.weights, true));
     EXPECT_EQ(c.first_bad, "") << c.cause;
     EXPECT_EQ(c.stages.size(), all.all.size());
     ASSERT_FALSE(seen.all.empty());

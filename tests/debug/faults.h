@@ -64,17 +64,17 @@ inline std::vector<Fault> planted_faults() {
     }
   };
   return {
-      {"NormOffsetDropped", "gemma3-a f32", "layer0.attn_norm", "offset of 1 is missing",
+      {"NormOffsetDropped", "gemma3-a f32", "layer0.attn_norm", "norm offset 0 where 1 fits",
        [](AlteredModel& f) {
          f.config.norm_offset = 0;
          rebuild(f);
        }},
-      {"EmbeddingScaleDropped", "gemma3-a f32", "embed", "embedding scale is missing",
+      {"EmbeddingScaleDropped", "gemma3-a f32", "embed", "embedding scale 1 where 12.6491 (√hidden) fits",
        [](AlteredModel& f) {
          f.config.embed_scale = 1;
          rebuild(f);
        }},
-      {"WrongRopeBaseOnLocalLayers", "gemma3-a f32", "layer0.q_rope", "rope base",
+      {"WrongRopeBaseOnLocalLayers", "gemma3-a f32", "layer0.q_rope", "rope base 1000000 where 10000 fits",
        [local](AlteredModel& f) {
          const double global = f.config.ropes[0].theta;
          local(f.config, [&](const LayerConfig& layer) {
@@ -82,7 +82,7 @@ inline std::vector<Fault> planted_faults() {
          });
          rebuild(f);
        }},
-      {"WindowOffByOne", "gemma3-a f32", "layer0.attention", "window is off by one",
+      {"WindowOffByOne", "gemma3-a f32", "layer0.attention", "window 9 where 8 fits",
        [](AlteredModel& f) {
          for (LayerConfig& layer : f.config.layers) layer.window += layer.window > 0 ? 1 : 0;
          rebuild(f);
@@ -98,23 +98,23 @@ inline std::vector<Fault> planted_faults() {
          f.config.post_ffn_norm = false;
          rebuild_without(f, "post_ffn_norm");
        }},
-      {"LogitSoftCapSkipped", "gemma2-a f32", "logits", "soft-cap was skipped",
+      {"LogitSoftCapSkipped", "gemma2-a f32", "logits", "soft-cap none where 30 fits",
        [](AlteredModel& f) {
          f.config.logit_softcap = 0;
          rebuild(f);
        }},
-      {"AttentionSoftCapSkipped", "gemma2-a f32", "layer0.attention", "caps the scores softly at 50",
+      {"AttentionSoftCapSkipped", "gemma2-a f32", "layer0.attention", "soft-cap of the scores none where 50 fits",
        [](AlteredModel& f) {
          f.config.attn_softcap = 0;
          rebuild(f);
        }},
-      {"QNormOffsetDropped", "gemma3-a f32", "layer2.q_norm", "offset of 1 is missing",
+      {"QNormOffsetDropped", "gemma3-a f32", "layer2.q_norm", "norm offset 0 where 1 fits",
        [](AlteredModel& f) {
          for (Step& step : f.plan.steps) {
            if (step.name == "layer2.q_norm") std::get<Norm>(step.op).offset = 0;
          }
        }},
-      {"GateAndUpSwapped", "gemma3-a f32", "layer0.gate_proj", "layer0.gate_proj and layer0.up_proj are swapped",
+      {"GateAndUpSwapped", "gemma3-a f32", "layer0.gate_proj", "weight layer0.gate_proj where layer0.up_proj fits",
        [](AlteredModel& f) {
          for (int i = 0; i < f.config.layer_count(); ++i) {
            const std::string layer = "layer" + std::to_string(i);
@@ -125,7 +125,7 @@ inline std::vector<Fault> planted_faults() {
        }},
       {"OneQ4KBlockCorrupted", "tiny", "layer5.gate_proj", "only column 333 of 1024 is wrong",
        [](AlteredModel& f) { corrupt_block(f, "layer5.gate_proj", 333, 1); }},
-      {"KvPositionOffByOne", "gemma3-a f32", "layer0.q_rope", "kv position is off by one",
+      {"KvPositionOffByOne", "gemma3-a f32", "layer0.q_rope", "position p + 1 from 11 on where the plan says p",
        [](AlteredModel& f) { f.slip_at = 11; }},
   };
 }

@@ -115,13 +115,15 @@ TEST_P(PlantedFaults, AreFoundByTheNameOfTheirStep) {
     AlteredModel faulty{model.config, model.plan, model.weights, {}, -1};
     if (fresh) {
       const Stages run = capture_run(*executor(faulty), faulty.plan, tokens, {});
-      const Comparison well = compare_stages(run, healthy.reference, faulty.plan, faulty.weights, bounds);
+      const Comparison well =
+          compare_stages(run, healthy.reference, {faulty.config, faulty.plan, faulty.weights, 128}, bounds);
       ASSERT_EQ(well.first_bad, "") << well.cause << " error " << well.stages.back().rel_error << " element "
                                     << well.stages.back().element_error;
     }
     fault.plant(faulty);
     const Stages run = capture_run(*executor(faulty), faulty.plan, tokens, {});
-    const Comparison ill = compare_stages(run, healthy.reference, faulty.plan, faulty.weights, bounds);
+    const Comparison ill =
+        compare_stages(run, healthy.reference, {faulty.config, faulty.plan, faulty.weights, 128}, bounds);
     EXPECT_EQ(ill.first_bad, fault.step) << ill.cause;
     EXPECT_NE(ill.cause.find(fault.cause), std::string::npos) << ill.cause;
     ASSERT_FALSE(ill.stages.empty());
@@ -148,14 +150,15 @@ TEST_P(HealthyModels, HaveNoFault) {
     ASSERT_FALSE(reference.prompt_ids.empty());
     const auto cpu = make_executor(model, "cpu", {.context = 128, .threads = 2});
     const Stages run = capture_run(*cpu, model.plan, reference.prompt_ids, {});
-    const Comparison other =
-        compare_stages(run, reference, model.plan, model.weights, bounds_for(model.weights, false));
+    const Comparison other = compare_stages(run, reference, {model.config, model.plan, model.weights, 128},
+                                            bounds_for(model.weights, false));
     EXPECT_EQ(other.first_bad, "") << quant << ": " << other.cause << " " << other.stages.back().rel_error;
     EXPECT_EQ(other.stages.size(), reference.all.size());
     EXPECT_TRUE(other.not_compared.empty());
     const auto truth = make_executor(model, "ref", {.context = 128});
     const Stages exact = capture_run(*truth, model.plan, reference.prompt_ids, {});
-    const Comparison same = compare_stages(run, exact, model.plan, model.weights, bounds_for(model.weights, true));
+    const Comparison same =
+        compare_stages(run, exact, {model.config, model.plan, model.weights, 128}, bounds_for(model.weights, true));
     EXPECT_EQ(same.first_bad, "") << quant << ": " << same.cause << " " << same.stages.back().rel_error;
   }
 }
