@@ -55,7 +55,7 @@ budget tokenizer 3750
 budget jinja 6900
 budget grammar 3540
 budget model 2310
-budget import 3550
+budget import 3650
 budget convert 2800
 budget hub 2100
 budget ref 470

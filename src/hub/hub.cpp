@@ -335,6 +335,8 @@ fs::path fetch(const PullPlan& plan, const PullOptions& options) {
       replace_link(fs::path("blobs") / file.hash, folder / file.name);
     else
       cache.link(plan.commit, file);
+    if (!web && plan.choice.kind == Choice::Kind::kCheckpoint && file.name == "config.json")
+      check_before_weights(folder);
   }
   if (web)
     write_file_whole(folder / "address", without_query(plan.name.text));

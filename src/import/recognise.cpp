@@ -12,6 +12,8 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "import/family.h"
+#include "import/quantisation_config.h"
 
 namespace doppler {
 namespace fs = std::filesystem;
@@ -140,6 +142,16 @@ void check_config(const fs::path& folder) {
          "Use the model it was made from, in safetensors, or a GGUF of it", ErrorCode::kUnsupported);
 }
 
+// Methods that one family or another reads in a way of its own.
+Json methods_of_families() {
+  Json methods = Json::array();
+  for (const Family& family : families()) {
+    const Json* own = find(family.json, "quantization_methods");
+    for (const Json& method : own ? *own : Json::array()) methods.push_back(method);
+  }
+  return methods;
+}
+
 fs::path recognise_folder(const fs::path& folder) {
   const Content content = content_of(folder);
   if (content.has("manifest.json")) return folder;
@@ -202,6 +214,15 @@ fs::path recognise_folder(const fs::path& folder) {
 }
 
 }  // namespace
+
+void check_before_weights(const fs::path& folder) {
+  check_config(folder);
+  const fs::path path = folder / "config.json";
+  const Json config = parse_json(read_text_file(path), path.string());
+  const Json* quantisation = quantisation_of(config);
+  const Json also = methods_of_families();
+  if (quantisation) check_quantisation(*quantisation, &also, path.string() + ": quantization_config");
+}
 
 fs::path recognise(const fs::path& path) {
   std::error_code ec;

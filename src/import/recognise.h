@@ -12,4 +12,8 @@ namespace doppler {
 // nothing there is returned as it is, and so is what is none of these: whoever opens it says what they miss.
 std::filesystem::path recognise(const std::filesystem::path& path);
 
+// Fails where config.json alone tells that the folder's weights, which are not here yet, will not be read: they are
+// quantised for MLX, or by a method whose tensors cannot be decoded.
+void check_before_weights(const std::filesystem::path& folder);
+
 }  // namespace doppler

@@ -77,6 +77,20 @@ TEST(Lora, IsAddedToItsMatrixTimesAlphaOverTheRank) {
   expect_merged(m, 6.f / kRank);
 }
 
+TEST(Lora, IsAddedToWhatAQuantisedMatrixStandsFor) {
+  Adapted m;
+  RawTensor& matrix = m.tensor(kMatrix + ".weight");
+  std::vector<std::byte>& codes = m.own(matrix);
+  codes.resize(codes.size() / 2);
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = std::byte(i % 0x50);
+  matrix.bytes = codes;
+  matrix.dtype = "F8_E4M3";
+  const float scale = 0.01f;
+  m.tensors.push_back({kMatrix + ".weight_scale", "F32", {1}, std::as_bytes(std::span(&scale, 1)), {}});
+  m.config["quantization_config"] = {{"quant_method", "fp8"}};
+  expect_merged(m, 6.f / kRank);
+}
+
 TEST(Lora, RsLoraDividesByTheRootOfTheRank) {
   Adapted m;
   m.adapter["use_rslora"] = true;

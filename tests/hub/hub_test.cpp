@@ -245,6 +245,25 @@ class CheckpointOnTheHub : public HubTest {
   fs::path run(const std::string& name = "hf:org/repo") { return resolve_model(name, ModelUse::kRun, hub.options()); }
 };
 
+TEST_F(CheckpointOnTheHub, OneThatCannotBeReadIsRefusedBeforeItsWeightsAreFetched) {
+  const std::string plain = slurp(fs::path(DOPPLER_TEST_DATA "/models/gemma3-a") / "config.json");
+  for (const auto& [key, value, found] :
+       {std::tuple("quantization", Json{{"group_size", 64}, {"bits", 4}}, "quantised for MLX"),
+        {"quantization_config", Json{{"quant_method", "aqlm"}}, "got aqlm"}}) {
+    Json config = parse_json(plain, "config.json");
+    config[key] = value;
+    hub.add("config.json", config.dump());
+    hub.forget_log();
+    EXPECT_THAT(sentence([&] { run(); }), HasSubstr(found));
+    const std::vector<Json> requests = hub.log();
+    EXPECT_FALSE(requests.empty());
+    for (const Json& request : requests)
+      EXPECT_EQ(request["path"].text().find("safetensors"), std::string::npos) << request["path"].text();
+  }
+  hub.add("config.json", plain);
+  EXPECT_TRUE(fs::exists(run() / "manifest.json"));
+}
+
 TEST_F(CheckpointOnTheHub, IsConvertedOnceForARevisionAndARecipe) {
   const fs::path artefact = run();
   EXPECT_TRUE(RdrrReader::verify(artefact, true).empty());
