@@ -62,8 +62,8 @@ budget ref 470
 budget cpu 6850
 budget gpu 14300
 budget debug 3900
-budget engine 2650
-budget bench 2800
+budget engine 2850
+budget bench 2830
 budget serve 4400
 budget cli 4950
 budget api 620

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/error.h"
 #include "base/say.h"
 #include "base/version.h"
 #include "bench/prompt.h"
 #include "bench/statistics.h"
 #include "engine/backend.h"
 #include "engine/machine.h"
+#include "engine/not_finite.h"
 #include "engine/sampler.h"
 
 namespace doppler {
@@ -35,7 +37,15 @@ void run_together(Executor& executor, int vocab, const BatchWorkload& workload, 
   std::vector<int32_t> tokens(count);
   const auto choose = [&](std::span<const float> logits) {
     const size_t row = logits.size() / count;
-    for (size_t i = 0; i < count; ++i) tokens[i] = argmax(logits.subspan(i * row, row));
+    for (size_t i = 0; i < count; ++i) {
+      const Likeliest choice = likeliest(logits.subspan(i * row, row));
+      if (!choice.finite) {
+        sequences.clear();
+        fail(explain_not_finite(executor, prompts[i], static_cast<size_t>(workload.prompt_tokens)));
+      }
+      tokens[i] = choice.id;
+      prompts[i].push_back(choice.id);
+    }
   };
   auto start = Clock::now();
   choose(executor.run(batch));

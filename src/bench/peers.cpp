@@ -13,6 +13,8 @@
 #include "bench/statistics.h"
 #include "engine/backend.h"
 #include "engine/machine.h"
+#include "engine/not_finite.h"
+#include "engine/sampler.h"
 
 namespace doppler {
 namespace {
@@ -168,10 +170,19 @@ void serve_peer() {
       const auto tokens = require_int(request, "tokens", "request");
       Context context(*executor);
       const auto start = Clock::now();
-      std::vector<int32_t> ids = {argmax(context.forward(prompt, Logits::kLast))};
+      std::vector<int32_t> ids, text = prompt;
+      const auto choose = [&](std::span<const float> logits) {
+        const Likeliest choice = likeliest(logits);
+        if (!choice.finite) {
+          context.release();
+          fail(explain_not_finite(*executor, text, prompt.size()));
+        }
+        ids.push_back(choice.id);
+        text.push_back(choice.id);
+      };
+      choose(context.forward(prompt, Logits::kLast));
       const double first = ms_since(start);
-      for (int64_t i = 0; i < tokens; ++i)
-        ids.push_back(argmax(context.forward(std::span(&ids.back(), 1), Logits::kLast)));
+      for (int64_t i = 0; i < tokens; ++i) choose(context.forward(std::span(&ids.back(), 1), Logits::kLast));
       reply = {{"prefill_ms", first}, {"decode_ms", ms_since(start) - first}, {"ids", ids}};
     }
     fmt::print("{}\n", reply.dump());

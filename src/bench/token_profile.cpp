@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <map>
 
+#include "base/error.h"
 #include "bench/inference.h"
 #include "bench/prompt.h"
 #include "bench/statistics.h"
 #include "engine/backend.h"
+#include "engine/not_finite.h"
+#include "engine/sampler.h"
 
 namespace doppler {
 namespace {
@@ -26,12 +29,23 @@ TokenProfile profile_token(const std::filesystem::path& path, const InferenceWor
       model, workload.backend,
       {.context = context, .threads = workload.threads, .device = workload.device, .gpu_memory = workload.gpu_memory});
   Context position(*executor);
-  int32_t token = argmax(position.forward(random_prompt(workload.prompt_tokens, model.config.vocab), Logits::kLast));
+  std::vector<int32_t> text = random_prompt(workload.prompt_tokens, model.config.vocab);
+  const Likeliest first = likeliest(position.forward(text, Logits::kLast));
+  int32_t token = first.finite ? first.id : ~first.id;
+  const auto need_finite = [&] {
+    if (token >= 0) return;
+    position.release();
+    fail(explain_not_finite(*executor, text, static_cast<size_t>(workload.prompt_tokens)));
+  };
+  need_finite();
   // Warm: an idle GPU runs at a fraction of its clock.
   for (int left = workload.tokens; left > 0;) {
     const std::vector<int32_t> chosen = position.decode(token, left, {}, 0);
     if (chosen.empty()) return {};
+    text.push_back(token);
+    text.insert(text.end(), chosen.begin(), chosen.end() - 1);
     token = chosen.back();
+    need_finite();
     left -= static_cast<int>(chosen.size());
   }
   std::map<std::string, std::vector<double>> times;  // by name, one per run: the sum over its dispatches

@@ -108,7 +108,7 @@ inline Vf glu_one(const GluParams& params, Vf g, Vf u) {
   }
   if (params.activation == 1) return mul(mul(g, vsigmoid(g)), u);  // silu
   const Vf limit = set1(params.limit);
-  const Vf low = min(g, limit), linear = max(min(u, limit), sub(zero(), limit));
+  const Vf low = min(limit, g), linear = max(sub(zero(), limit), min(limit, u));  // this order lets NaN through
   return mul(mul(low, vsigmoid(mul(low, set1(params.alpha)))), add(linear, set1(1.0f)));
 }
 

@@ -87,7 +87,7 @@ Stages capture_run(Executor& executor, const Plan& plan, std::span<const int32_t
       continue;
     }
     text.insert(text.end(), chosen.begin(), chosen.end() - 1);
-    token = chosen.back();
+    token = chosen.back() < 0 ? ~chosen.back() : chosen.back();  // whoever debugs wants to see what comes of it
     left -= static_cast<int>(chosen.size());
   }
   executor.set_tap(nullptr);

@@ -18,6 +18,11 @@
 namespace doppler {
 namespace {
 
+std::unique_ptr<Executor> cpu_executor(const ModelConfig& config, const Plan& plan, const Weights& weights,
+                                       const ExecutorOptions& options) {
+  return make_cpu_executor(config, plan, weights, options);
+}
+
 BackendChoice automatic(int device) {
   std::string why;
   if (gpu::webgpu_available(&why)) {
@@ -49,9 +54,10 @@ BackendChoice choose_backend(const std::string& asked, int device) {
 std::unique_ptr<Executor> make_executor(const LoadedModel& model, const std::string& backend,
                                         const ExecutorOptions& options) {
   const std::string chosen = choose_backend(backend, options.device).name;
-  if (chosen == "webgpu") return make_gpu_executor(model.config, model.plan, model.weights, options);
-  if (chosen == "ref") return make_ref_executor(model.config, model.plan, model.weights, options);
-  return make_cpu_executor(model.config, model.plan, model.weights, options);
+  const auto make = chosen == "webgpu" ? make_gpu_executor : chosen == "ref" ? make_ref_executor : cpu_executor;
+  std::unique_ptr<Executor> executor = make(model.config, model.plan, model.weights, options);
+  executor->set_model({&model.config, &model.plan, &model.weights});
+  return executor;
 }
 
 uint64_t available_memory() {

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "base/log.h"
+#include "format/decode.h"
 
 namespace doppler {
 namespace {
@@ -27,12 +28,23 @@ Answer::Answer(std::span<const int32_t> prompt, const GenerateOptions& options, 
 }
 
 int32_t Answer::choose(std::span<const float> logits) {
+  // What is not edited is looked at while it is searched.
+  const bool searched = !options_.edits.any() && !constraint_;
+  if (!searched && !all_finite(logits.data(), logits.size())) {
+    end(StopReason::kNotFinite);
+    return -1;
+  }
   const std::span<const float> from = edited(logits);
   if (constraint_ && !mask(from)) {
     end(StopReason::kNoToken);
     return -1;
   }
   int32_t token = sampler_.sample(constraint_ ? masked_ : from, text_, result_.token_ids.size());
+  // A penalty can make a large number infinite, which is no fault of the model's.
+  if (searched && !sampler_.finite() && !all_finite(logits.data(), logits.size())) {
+    end(StopReason::kNotFinite);
+    return -1;
+  }
   if (constraint_ && masked_[static_cast<size_t>(token)] == kMasked) {
     // All that is allowed is no number, or as unlikely as what is not: the first of it.
     token = static_cast<int32_t>(
@@ -112,6 +124,10 @@ bool Answer::mask(std::span<const float> logits) {
 }
 
 std::string Answer::push(int32_t token) {
+  if (token < 0) {
+    end(StopReason::kNotFinite);
+    return "";
+  }
   if (std::find(options_.end_ids.begin(), options_.end_ids.end(), token) != options_.end_ids.end()) {
     end(StopReason::kEnd);
     return "";

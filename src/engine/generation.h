@@ -21,8 +21,9 @@
 
 namespace doppler {
 
-enum class StopReason : uint8_t { kEnd, kStopText, kMaxTokens, kContextFull, kInterrupted, kNoToken };
-std::string_view name_of(StopReason reason);  // "end", "stop", "max_tokens", "context", "interrupted", "no_token"
+enum class StopReason : uint8_t { kEnd, kStopText, kMaxTokens, kContextFull, kInterrupted, kNoToken, kNotFinite };
+// "end", "stop", "max_tokens", "context", "interrupted", "no_token", "not_finite"
+std::string_view name_of(StopReason reason);
 
 // What is added to the logits before a token is drawn from them, on the host.
 struct LogitEdits {
@@ -81,18 +82,20 @@ class Answer {
   Answer(std::span<const int32_t> prompt, const GenerateOptions& options, const Tokenizer* tokenizer, int context);
 
   // The next token, drawn from these logits: a pure function of them, the text so far and the options. Ends the answer
-  // where the grammar allows none.
+  // where the grammar allows none, and where a logit is no finite number.
   int32_t choose(std::span<const float> logits);
   // Whether a backend that chooses by itself would choose the same.
   static bool needs_host(const GenerateOptions& options) {
     return options.edits.any() || options.logprobs >= 0 || options.grammar;
   }
 
-  // Takes the next token, whoever chose it. Returns the text that can be shown now (whole characters; may be empty).
+  // Takes the next token, whoever chose it; ends the answer at a negative one (Executor::decode). Returns the text that
+  // can be shown now (whole characters; may be empty).
   std::string push(int32_t token);
   // The reader wants no more. An answer that has ended already keeps its reason.
   void interrupt();
   bool ended() const { return ended_; }
+  bool not_finite() const { return ended_ && result_.stop_reason == StopReason::kNotFinite; }
   // After the end, once: the text that was held back.
   std::string finish();
 

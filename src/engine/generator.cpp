@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "engine/not_finite.h"
 
 namespace doppler {
 namespace {
@@ -91,12 +92,29 @@ bool Generator::step() {
     take_logits(row, logits.subspan(at, vocab), now);
     at += vocab;
   }
+  fail_requests();
   return true;
+}
+
+void Generator::fail_requests() {
+  for (const uint64_t id : failed_) {
+    const auto found = requests_.find(id);
+    Request request = std::move(found->second);
+    requests_.erase(found);
+    scheduler_.cancel(id);  // its pages are needed to look for the step
+    const Answer& answer = request.answers[static_cast<size_t>(request.not_finite)];
+    const size_t prompt = answer.text().size() - answer.result().token_ids.size();
+    const Error error = explain_not_finite(executor_, answer.text(), prompt);
+    if (request.on_event)
+      request.on_event({.id = {id, request.not_finite}, .so_far = &answer.result(), .failure = &error});
+  }
+  failed_.clear();
 }
 
 void Generator::take_logits(const Scheduler::Row& row, std::span<const float> logits, double now_ms) {
   const auto entry = requests_.find(row.id.request);
   Request& request = entry->second;
+  if (request.not_finite >= 0) return;
   for (SampleId id = row.id; id.sample < row.id.sample + row.choices; ++id.sample) {
     Answer& answer = request.answers[static_cast<size_t>(id.sample)];
     Timing& timing = answer.timing();
@@ -109,6 +127,11 @@ void Generator::take_logits(const Scheduler::Row& row, std::span<const float> lo
       ++timing.decoded;
     }
     const int32_t token = answer.choose(logits);
+    if (answer.not_finite()) {
+      request.not_finite = id.sample;
+      failed_.push_back(row.id.request);
+      return;
+    }
     const std::string piece = answer.ended() ? "" : answer.push(token);
     if (request.on_event && !request.on_event({.id = id, .piece = piece, .so_far = &answer.result()}))
       answer.interrupt();

@@ -30,6 +30,7 @@ struct GenerateEvent {
   std::string_view piece = {};           // text that became certain; may be empty
   const Generation* so_far = nullptr;    // the answer up to here, this token included
   const Generation* finished = nullptr;  // the whole answer, with reason, times and tokens found in the cache
+  const Error* failure = nullptr;        // the request cannot go on: its last event, whatever its other samples did
 };
 // Returns false to end this sample's answer. Must not call the generator.
 using OnEvent = std::function<bool(const GenerateEvent& event)>;
@@ -61,10 +62,13 @@ class Generator {
     int prefilled = 0;
     std::vector<Answer> answers;  // by sample
     int unfinished = 0;
+    int not_finite = -1;  // the sample whose logits were not; -1: none's
   };
   void take_logits(const Scheduler::Row& row, std::span<const float> logits, double now_ms);
   // Tells the rest and the end; returns whether it was the request's last.
   bool conclude(Request& request, SampleId id, double now_ms);
+  // Ends requests whose logits are not finite, each with what explains it. The others go on.
+  void fail_requests();
 
   Executor& executor_;
   const ModelConfig& config_;
@@ -73,6 +77,7 @@ class Generator {
   Scheduler scheduler_;
   std::map<uint64_t, Request> requests_;
   std::vector<BatchItem> batch_;
+  std::vector<uint64_t> failed_;  // requests, by the last batch
 };
 
 }  // namespace doppler

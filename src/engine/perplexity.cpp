@@ -8,7 +8,9 @@
 #include <string>
 
 #include "base/error.h"
+#include "engine/not_finite.h"
 #include "engine/sampler.h"
+#include "format/decode.h"
 
 namespace doppler {
 namespace {
@@ -40,6 +42,13 @@ void check(const ScoreOptions& o, size_t tokens) {
   }
 }
 
+// `text`: the tokens behind which the logits are.
+void need_finite(std::span<const float> logits, Context& context, std::span<const int32_t> text) {
+  if (all_finite(logits.data(), logits.size())) return;
+  context.release();
+  fail(explain_not_finite(context.executor(), text, text.size()));
+}
+
 }  // namespace
 
 double negative_log_likelihood(std::span<const float> logits, int32_t token) {
@@ -55,6 +64,7 @@ std::vector<TokenScore> score_tokens(Executor& executor, std::span<const int32_t
     const size_t vocab = logits.size() / piece.size();
     for (size_t i = 0; i < piece.size(); ++i) {
       const std::span<const float> row = logits.subspan(i * vocab, vocab);
+      need_finite(row, context, tokens.first(at + i + 1));
       scores.push_back({argmax(row), negative_log_likelihood(row, tokens[at + i + 1])});
     }
   }
@@ -93,10 +103,12 @@ TextScore score_text(Executor& executor, Executor* against, std::span<const int3
       const size_t vocab = logits.size() / piece.size();
       for (size_t i = at < known ? known - at : 0; i < piece.size(); ++i) {
         const std::span<const float> row = logits.subspan(i * vocab, vocab);
+        need_finite(row, context, tokens.subspan(start, at + i + 1));
         sum += negative_log_likelihood(row, tokens[start + at + i + 1]);
         ++score.tokens;
         if (!against) continue;
         const std::span<const float> other = others.subspan(i * vocab, vocab);
+        need_finite(other, *other_context, tokens.subspan(start, at + i + 1));
         kl += kl_divergence(other, row);
         same += argmax(other) == argmax(row) ? 1 : 0;
       }

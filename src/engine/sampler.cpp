@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <string>
 
 #include "base/error.h"
 #include "engine/random.h"
+#include "format/decode.h"
 
 namespace doppler {
 namespace {
@@ -37,16 +40,22 @@ Sampler::Sampler(const Sampling& sampling) : options_(sampling) { check(sampling
 
 namespace {
 
-// The largest of a block, NaN ignored; −∞ where there is nothing else. Lanes, so that it is done with vectors: on a
-// CPU the vocabulary is searched while every core but one waits.
-constexpr size_t kArgmaxBlock = 256;
-float largest(const float* x) {
-  constexpr size_t kLanes = 16;
-  float most[kLanes];
+// The largest of a block, NaN ignored; −∞ where there is nothing else. Adds the block to `sums`, which stay finite
+// only where every logit is. Lanes, so that it is done with vectors: on a CPU the vocabulary is searched while every
+// core but one waits.
+constexpr size_t kArgmaxBlock = 256, kLanes = 16;
+using LaneSums = std::array<float, kLanes>;
+float largest(const float* x, LaneSums& sums) {
+  float most[kLanes], sum[kLanes];
   std::fill(most, most + kLanes, -std::numeric_limits<float>::infinity());
+  std::copy(sums.begin(), sums.end(), sum);
   for (size_t i = 0; i < kArgmaxBlock; i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) most[lane] = x[i + lane] > most[lane] ? x[i + lane] : most[lane];
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      most[lane] = x[i + lane] > most[lane] ? x[i + lane] : most[lane];
+      sum[lane] += x[i + lane];
+    }
   }
+  std::copy(sum, sum + kLanes, sums.begin());
   return *std::max_element(most, most + kLanes);
 }
 
@@ -61,11 +70,12 @@ size_t first_largest(std::span<const float> logits, size_t begin, size_t end) {
 
 }  // namespace
 
-int32_t argmax(std::span<const float> logits) {
+Likeliest likeliest(std::span<const float> logits) {
   size_t best = 0, at = 0;
+  LaneSums sums{};
   float most = -std::numeric_limits<float>::infinity();
   for (; at + kArgmaxBlock <= logits.size(); at += kArgmaxBlock) {
-    const float here = largest(logits.data() + at);
+    const float here = largest(logits.data() + at, sums);
     if (here > most) {
       most = here;
       best = at;
@@ -78,7 +88,10 @@ int32_t argmax(std::span<const float> logits) {
   }
   // A block without a number hides −∞ in others; of nothing but NaN it is the last.
   if (!logits.empty() && std::isnan(logits[best])) best = first_largest(logits, 0, logits.size());
-  return static_cast<int32_t>(best);
+  // A sum of finite logits can still be too large for a float: then each of them is looked at.
+  const bool finite = std::isfinite(std::accumulate(sums.begin(), sums.end(), 0.0f)) &&
+                      all_finite(logits.data() + at, logits.size() - at);
+  return {static_cast<int32_t>(best), finite || all_finite(logits.data(), logits.size())};
 }
 
 int32_t Sampler::sample(std::span<const float> logits, std::span<const int32_t> text, uint64_t index) {
@@ -91,16 +104,18 @@ int32_t Sampler::sample(std::span<const float> logits, std::span<const int32_t> 
     }
     logits = penalised_;
   }
-  if (options_.temperature == 0) return argmax(logits);
+  const Likeliest first = likeliest(logits);
+  finite_ = first.finite;
+  if (options_.temperature == 0) return first.id;
 
-  const float highest = logits[static_cast<size_t>(argmax(logits))];
+  const float highest = logits[static_cast<size_t>(first.id)];
   // exp((l − highest) / T) underflows to nothing below this, so such tokens can never be drawn.
   const float lowest = highest - 104 * options_.temperature;
   candidates_.clear();
   for (size_t i = 0; i < logits.size(); ++i) {
     if (logits[i] >= lowest) candidates_.push_back({logits[i], static_cast<int32_t>(i)});
   }
-  if (candidates_.empty()) return argmax(logits);  // all NaN: nothing to draw from
+  if (candidates_.empty()) return first.id;  // all NaN: nothing to draw from
 
   const auto likelier = [](const Candidate& a, const Candidate& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;

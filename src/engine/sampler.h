@@ -19,6 +19,7 @@ class Sampler {
   // The order is: repetition penalty, temperature, top-k, top-p, min-p, draw. `text` are all tokens so far, prompt
   // included; `index` numbers the draw: the same (seed, index, logits) give the same token.
   int32_t sample(std::span<const float> logits, std::span<const int32_t> text, uint64_t index);
+  bool finite() const { return finite_; }  // were all logits of the last draw?
 
  private:
   struct Candidate {
@@ -26,12 +27,17 @@ class Sampler {
     int32_t id;
   };
   Sampling options_;
+  bool finite_ = true;
   std::vector<float> penalised_;
   std::vector<Candidate> candidates_;
   std::vector<double> weights_;
 };
 
-// The highest logit's index; ties go to the lowest. NaNs never win against a number.
-int32_t argmax(std::span<const float> logits);
+struct Likeliest {
+  int32_t id = 0;      // of the highest logit; ties go to the lowest. NaNs never win against a number
+  bool finite = true;  // all logits are
+};
+Likeliest likeliest(std::span<const float> logits);
+inline int32_t argmax(std::span<const float> logits) { return likeliest(logits).id; }
 
 }  // namespace doppler

@@ -8,6 +8,8 @@
 #include "base/log.h"
 #include "cpu/cpu_executor.h"
 #include "debug/compare.h"
+#include "engine/not_finite.h"
+#include "format/decode.h"
 
 namespace doppler {
 namespace {
@@ -50,6 +52,7 @@ void self_test(Executor& executor, const LoadedModel& model) {
   for (int i = 0; i < kTokens; ++i) tokens.push_back((2 + 131 * i) % model.config.vocab);
   const ShortModel small(model);
   const auto cpu = make_cpu_executor(small.config, small.plan, small.weights, {.context = kTokens}, {.pack = false});
+  cpu->set_model({&small.config, &small.plan, &small.weights});
   const Stages expected = captured(*cpu, small.plan, tokens), got = captured(executor, model.plan, tokens);
   const Comparison comparison = compare_stages(got, expected, {model.config, model.plan, model.weights, kTokens},
                                                bounds_for(model.weights, true));
@@ -57,6 +60,9 @@ void self_test(Executor& executor, const LoadedModel& model) {
     trace(Trace::kKernels, fmt::format("self-test: {} stages compared with the CPU", comparison.stages.size()));
   }
   if (comparison.first_bad.empty() && !comparison.stages.empty()) return;
+  for (const Stage& stage : expected.all) {
+    if (!all_finite(stage.data.data(), stage.data.size())) fail(explain_not_finite(*cpu, tokens, tokens.size()));
+  }
   const Step* step = model.plan.find(comparison.first_bad);
   const std::string kernel = step ? executor.kernel_of(*step) : "";
   fail({.code = ErrorCode::kDevice,

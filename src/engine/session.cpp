@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "engine/not_finite.h"
 
 namespace doppler {
 namespace {
@@ -29,6 +30,7 @@ std::string_view name_of(StopReason reason) {
     case StopReason::kContextFull: return "context";
     case StopReason::kInterrupted: return "interrupted";
     case StopReason::kNoToken: return "no_token";
+    case StopReason::kNotFinite: return "not_finite";
   }
   return "?";
 }
@@ -169,6 +171,10 @@ Generation Session::generate(std::span<const int32_t> prompt, const GenerateOpti
     if (answer.ended()) break;
     token = next(answer, options, pace);
     ++answer.timing().decoded;
+  }
+  if (answer.not_finite()) {
+    invalidate();  // its pages are needed to look for the step
+    fail(explain_not_finite(*executor_, answer.text(), prompt.size()));
   }
   drop_ahead();
   answer.timing().decode_ms = ms_since(decode_start);

@@ -67,6 +67,13 @@ struct ExecutorOptions {
   int sequences = 1;
 };
 
+// What an executor was made of, for whoever explains what it computed. All of it outlives the executor.
+struct ModelParts {
+  const ModelConfig* config = nullptr;
+  const Plan* plan = nullptr;
+  const Weights* weights = nullptr;
+};
+
 // Fails unless every token is in the vocabulary and all of them fit behind `position` in the context.
 void check_tokens(const ModelConfig& config, std::span<const int32_t> tokens, int position, int context);
 
@@ -95,8 +102,9 @@ class Executor {
   }
 
   // Runs `token` behind the sequence, chooses the next, runs that, … on the device, and returns the tokens chosen: at
-  // most `count`, fewer where the context ends. The n-th choice is draw number draw + n. Empty where this backend
-  // cannot choose by itself; then the caller samples from run(). `more`: the caller means to go on from the last of
+  // most `count`, fewer where the context ends. The n-th choice is draw number draw + n. A choice among logits that
+  // hold NaN or +∞ is the complement of a token, which is negative, and the last. Empty where this backend cannot
+  // choose by itself; then the caller samples from run(). `more`: the caller means to go on from the last of
   // them, so that a device may begin with that while the caller looks at these.
   virtual std::vector<int32_t> decode(Sequence& sequence, int32_t token, int count, const Sampling& sampling,
                                       uint64_t draw, bool more = false);
@@ -117,6 +125,13 @@ class Executor {
   virtual DeviceCounters counters() const;
 
   virtual size_t context_bytes() const = 0;  // of all pages
+
+  // Null pointers where nobody said.
+  const ModelParts& model() const { return model_; }
+  void set_model(const ModelParts& model) { model_ = model; }
+
+ private:
+  ModelParts model_;
 };
 
 // One sequence of an executor that has no other: a prompt and what follows it, position by position.

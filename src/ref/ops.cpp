@@ -117,7 +117,7 @@ float glu(const Glu& op, float gate, float up) {
     case Activation::kSilu: return static_cast<float>(g / (1 + std::exp(-g)) * u);
     case Activation::kClampedSwiglu: {
       const double limit = op.limit;
-      const double low = std::min(g, limit), linear = std::clamp(u, -limit, limit);
+      const double low = g > limit ? limit : g, linear = std::clamp(u, -limit, limit);
       return static_cast<float>(low / (1 + std::exp(-op.alpha * low)) * (linear + 1));
     }
   }

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "engine/not_finite.h"
 #include "serve/api.h"
 
 namespace doppler::serve {
@@ -55,7 +56,7 @@ class Embedder {
       run(executor, std::span(tokens).subspan(done_, now), executor.phase_of_prompt(tokens.size()));
       done_ += now;
     } while (!sliced && done_ < tokens.size());
-    if (done_ == tokens.size()) finish();
+    if (done_ == tokens.size()) finish(executor);
     return vectors_.size() == inputs_.size();
   }
 
@@ -75,9 +76,14 @@ class Embedder {
     }
     executor.set_tap(nullptr);
   }
-  void finish() {
+  void finish(Executor& executor) {
     double square = 0;
     for (const double sum : sums_) square += sum * sum;
+    if (!std::isfinite(square)) {
+      const std::vector<int32_t>& tokens = inputs_[vectors_.size()];
+      sequence_ = Sequence();
+      fail(explain_not_finite(executor, tokens, tokens.size()));
+    }
     const double scale = square > 0 ? 1 / std::sqrt(square) : 0;
     Vector& vector = vectors_.emplace_back();
     for (const double sum : sums_) vector.push_back(static_cast<float>(sum * scale));

@@ -264,6 +264,12 @@ void EngineThread::start(Running& running, uint64_t number, Job job) {
   auto seen = std::make_shared<std::map<int, Seen>>();
   const double begun = seconds();
   const auto on_event = [this, &running, number, prompt, left, seen, begun](const GenerateEvent& event) mutable {
+    if (event.failure) {
+      running.jobs.erase(number);
+      tell("faulty", running.served->name, event.failure->message());
+      take_sink(number)({.failure = event.failure->message()});
+      return false;
+    }
     Seen& before = (*seen)[event.id.sample];
     const Generation& answer = *event.so_far;
     const double now = seconds();

@@ -26,7 +26,7 @@ struct ModelSpec {
 };
 
 struct EngineEvent {
-  std::string what;  // "loaded", "unloaded", "failed"
+  std::string what;  // "loaded", "unloaded", "failed"; "faulty": one answer could not go on
   std::string model, detail;
 };
 

@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "base/json.h"
+#include "support/planted.h"
 #include "support/program.h"
 
 namespace doppler {
@@ -46,6 +47,15 @@ TEST(BadInput, AFlippedBitInAShard) {
   const Spoilt model;
   testing::flip_bit(model / "shard_00000.bin", 5000);
   model.expect("verify", 1, "shard_00000.bin has another sha256");
+}
+
+TEST(BadInput, AWeightThatIsNoNumber) {
+  const Spoilt model;
+  testing::plant_nan(model / "", "model.norm.weight");
+  model.expect("run", 4, "nan in tensor model.norm.weight, row 0, column 0; final_norm is the first step");
+  model.expect("bench inference --backend cpu --prompt-tokens 4 --tokens 2 --runs 1", 4, "in tensor model.norm.weight");
+  model.expect("perplexity --backend cpu --ids '" DOPPLER_TEST_DATA "/tiny/val_tokens.npy' --window 8", 4,
+               "in tensor model.norm.weight");
 }
 
 TEST(BadInput, AManifestThatIsNotJson) {

@@ -180,17 +180,24 @@ TEST(Sample, CutsCrowdedBinsExactly) {
   std::cout << "  " << tally.draws << " draws, " << tally.borderline << " on a rounding border\n";
 }
 
-TEST(Sample, ANumberThatIsNoneIsNeverChosen) {
+TEST(Sample, WhatIsNoNumberIsNeverDrawnAndIsSeen) {
   DOPPLER_NEED_DEVICE(device);
+  const float nan = std::nanf(""), inf = std::numeric_limits<float>::infinity();
   std::vector<float> logits = random_floats(3000, 1, 3);
-  for (size_t i = 0; i < logits.size(); i += 3) logits[i] = std::nanf("");
-  for (size_t i = 1; i < logits.size(); i += 3) logits[i] = -std::numeric_limits<float>::infinity();
+  for (size_t i = 1; i < logits.size(); i += 3) logits[i] = -inf;
   GpuSampler sampler(device, {.temperature = 2, .seed = 5}, 3000);
-  for (const uint32_t token : sampler.draw(logits, 20)) EXPECT_EQ(token % 3, 2u);
-  // Nothing to draw from: the greedy choice, as on the CPU.
-  const std::vector<float> none(3000, std::nanf(""));
-  Sampler cpu({.temperature = 2, .seed = 5});
-  EXPECT_EQ(sampler.draw(none, 1)[0], static_cast<uint32_t>(cpu.sample(none, {}, 0)));
+  for (const uint32_t token : sampler.draw(logits, 20)) {
+    EXPECT_LT(token, 3000u);
+    EXPECT_NE(token % 3, 1u);
+  }
+  for (const float bad : {nan, inf}) {
+    std::vector<float> one = logits;
+    one[1234] = bad;
+    EXPECT_EQ(sampler.draw(one, 1)[0], ~1234u);
+  }
+  EXPECT_GE(sampler.draw(std::vector<float>(3000, nan), 1)[0], 0x80000000u);
+  EXPECT_GE(sampler.draw(std::vector<float>(3000, -inf), 1)[0], 0x80000000u);
+  EXPECT_LT(sampler.draw(logits, 1)[0], 3000u) << "nothing of it is left for the next token";
 }
 
 TEST(Sample, PenalisesWhatWasSeenAndWhatItDraws) {

@@ -7,6 +7,8 @@
 
 #include "model/cost.h"
 #include "serve/api.h"
+#include "support/planted.h"
+#include "support/scratch.h"
 
 namespace doppler::serve {
 namespace {
@@ -14,7 +16,7 @@ namespace {
 using namespace std::chrono_literals;
 using Served = std::shared_ptr<const ServedModel>;
 
-class EngineThreadTest : public testing::Test {
+class EngineThreadTest : public ::testing::Test {
  protected:
   void start(EngineOptions options, uint64_t cache_memory = 0) {
     options.backend = "cpu";
@@ -114,6 +116,30 @@ TEST_F(EngineThreadTest, WhoWaitsForAModelTakesAPlace) {
   EXPECT_NE(ask(served, "a", 1).first, 0u);  // their places are free again
   engine_->stop();
   EXPECT_EQ(called, 3);
+}
+
+// A model whose last norm holds NaN: every answer fails with its tensor's name, and the model stays for the next one.
+TEST_F(EngineThreadTest, AFaultyModelFailsTheAnswerAndNothingElse) {
+  const testing::Scratch scratch;
+  std::filesystem::copy(DOPPLER_SOURCE_DIR "/models/tiny", scratch / "tiny");
+  testing::plant_nan(scratch / "tiny", "model.norm.weight");
+  engine_ = std::make_unique<EngineThread>(std::vector<ModelSpec>{{"tiny", scratch / "tiny"}},
+                                           EngineOptions{.backend = "cpu",
+                                                         .executor = {.context = 128, .threads = 1, .sequences = 4},
+                                                         .on_event =
+                                                             [this](const EngineEvent& event) {
+                                                               const std::lock_guard lock(mutex_);
+                                                               events_.push_back(event.what);
+                                                             }},
+                                           metrics_);
+  const Served served = model();
+  for (int i = 0; i < 2; ++i) {
+    const std::string failure = ask(served, "somebody", 4).second.get();
+    EXPECT_NE(failure.find("in tensor model.norm.weight"), std::string::npos) << failure;
+  }
+  EXPECT_EQ(count("faulty"), 2u);
+  EXPECT_EQ(count("failed"), 0u);
+  EXPECT_EQ(count("loaded"), 1u) << "it was not loaded again";
 }
 
 TEST_F(EngineThreadTest, AModelIsNotUnloadedUnderARequestThatIsBeingMade) {

@@ -101,6 +101,7 @@ Json WebEngine::load(const Json& request) {
   const int context = whole(request, "context", default_context(config), 1, 1 << 20);
   const int block = whole(request, "block", 0, 0, 4096);
   auto executor = make_gpu_executor(config, model_->plan, model_->weights, {.context = context, .block = block});
+  executor->set_model({&config, &model_->plan, &model_->weights});
   const size_t kv_bytes = executor->context_bytes();
   session_ = std::make_unique<Session>(std::move(executor), model_->tokenizer ? &*model_->tokenizer : nullptr, context);
   return {{"id", config.id},

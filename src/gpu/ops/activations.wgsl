@@ -44,6 +44,10 @@ struct Params {
 
 const kLeast = 1e-30;  // pieces below it become zeros: their reciprocal could overflow
 
+fn abs_bits(v: vec4<f32>) -> vec4<u32> {
+  return bitcast<vec4<u32>>(abs(v));
+}
+
 fn pack(v: vec4<f32>, inverse: f32) -> u32 {
   return pack4xI8(vec4<i32>(round(v * inverse)));
 }
@@ -71,8 +75,10 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   let f = x_quad(token, at + 20u);
   let g = x_quad(token, at + 24u);
   let h = x_quad(token, at + 28u);
-  let most = max(max(max(abs(a), abs(b)), max(abs(c), abs(d))), max(max(abs(e), abs(f)), max(abs(g), abs(h))));
-  let peak = max(max(most.x, most.y), max(most.z, most.w));
+  // Of bits, where NaN is above every number: a piece that holds one has no number for a scale.
+  let most = max(max(max(abs_bits(a), abs_bits(b)), max(abs_bits(c), abs_bits(d))),
+                 max(max(abs_bits(e), abs_bits(f)), max(abs_bits(g), abs_bits(h))));
+  let peak = bitcast<f32>(max(max(most.x, most.y), max(most.z, most.w)));
   var scale = 0.0;
   var inverse = 0.0;
   if (!(peak < kLeast)) {

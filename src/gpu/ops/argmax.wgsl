@@ -2,15 +2,19 @@
 
 // snippet: sort_key
 // Logits as unsigned numbers in the same order, so that no NaN or infinity is ever compared as a float: a larger key is
-// a larger logit, -0 and 0 are equal, and NaN is key 0, below everything.
+// a larger logit, -0 and 0 are equal, and NaN is above everything, so that whoever looks for the best one learns of it.
 fn sort_key(bits: u32) -> u32 {
   if ((bits & 0x7fffffffu) > 0x7f800000u) {
-    return 0u;
+    return 0xffffffffu;
   }
   if (bits == 0x80000000u) {
     return 0x80000000u;
   }
   return select(bits | 0x80000000u, ~bits, (bits & 0x80000000u) != 0u);
+}
+
+fn is_finite_key(key: u32) -> bool {
+  return key > 0x007fffffu && key < 0xff800000u;
 }
 
 fn key_bits(key: u32) -> u32 {
@@ -70,22 +74,21 @@ fn penalised_key(i: u32) -> u32 {
   var bits = logits[i];
   if (params.penalty != 1.0 && (seen[i / 32u] & (1u << (i % 32u))) != 0u) {
     let logit = bitcast<f32>(bits);
-    // NaN stays NaN without a float comparison that a compiler might fold.
-    if (sort_key(bits) > 0x80000000u) {
-      bits = bitcast<u32>(logit / params.penalty);
-    } else if (sort_key(bits) != 0u) {
-      bits = bitcast<u32>(logit * params.penalty);
+    let key = sort_key(bits);
+    if (is_finite_key(key)) {
+      bits = bitcast<u32>(select(logit * params.penalty, logit / params.penalty, key > 0x80000000u));
     }
   }
   return sort_key(bits);
 }
 
 // snippet: commit_token
-// By one thread: a token was chosen. Writes it down, marks it as seen and moves on to the next.
-fn commit_token(token: u32, advance: u32) {
+// By one thread: a token was chosen. Writes it down, or its complement where the best key is that of no finite number;
+// marks it as seen and moves on to the next.
+fn commit_token(token: u32, best_key: u32, advance: u32) {
   let at = state.produced;
   if (at < arrayLength(&out_tokens)) {
-    out_tokens[at] = token;
+    out_tokens[at] = select(~token, token, is_finite_key(best_key));
   }
   if (token / 32u < arrayLength(&seen)) {
     seen[token / 32u] |= 1u << (token % 32u);
@@ -155,7 +158,6 @@ override threads: u32 = 256;
 
 struct Params {
   count: u32,    // pairs
-  vocab: u32,
   advance: u32,  // tokens that this step added to the context
 }
 
@@ -169,7 +171,6 @@ struct Params {
 fn main(@builtin(local_invocation_index) lane: u32) {
   let best = best_of_maxima(params.count, lane);
   if (lane == 0u) {
-    // Nothing but NaN: the last token, as on the CPU.
-    commit_token(select(best.y, params.vocab - 1u, best.x == 0u), params.advance);
+    commit_token(best.y, best.x, params.advance);
   }
 }

@@ -17,21 +17,26 @@ fn activate(kind: u32, g: f32, u: f32, limit: f32, alpha: f32) -> f32 {
   if (kind == 1u) {
     return g * sigmoid(g) * u;
   }
-  let cut = min(g, limit);
-  return cut * sigmoid(alpha * cut) * (clamp(u, -limit, limit) + 1.0);
+  // By select, which lets NaN through.
+  let cut = select(g, limit, g > limit);
+  let linear = select(select(u, limit, u > limit), -limit, u < -limit);
+  return cut * sigmoid(alpha * cut) * (linear + 1.0);
 }
 
 // snippet: soft_cap = tanh
-// cap · tanh(x / cap). Beyond 20 the hyperbolic tangent is 1 in f32; some devices' own overflows there.
+// cap · tanh(x / cap). Beyond 20 the hyperbolic tangent is 1 in f32; some devices' own overflows there. Cut by select,
+// which lets NaN through.
 fn soft_cap(x: f32, cap: f32) -> f32 {
-  return cap * tanh(clamp(x / cap, -20.0, 20.0));
+  let t = x / cap;
+  return cap * tanh(select(select(t, 20.0, t > 20.0), -20.0, t < -20.0));
 }
 
 // snippet: soft_cap = exp
 // The same for the scores of several heads at once, by exp. The two round differently: neither can stand in for the
 // other without changing results.
 fn soft_cap(x: Heads, cap: f32) -> Heads {
-  let e = exp(2.0 * clamp(x / cap, Heads(-20.0), Heads(20.0)));
+  let t = x / cap;
+  let e = exp(2.0 * select(select(t, Heads(20.0), t > Heads(20.0)), Heads(-20.0), t < Heads(-20.0)));
   return cap * (1.0 - 2.0 / (e + 1.0));
 }
 

@@ -38,15 +38,19 @@ const kOnes = 0x01010101u;
 fn x_dot4(w: vec4<u32>, v: vec4<u32>) -> i32 {
   return (dot4I8Packed(w.x, v.x) + dot4I8Packed(w.y, v.y)) + (dot4I8Packed(w.z, v.z) + dot4I8Packed(w.w, v.w));
 }
-fn highest(v: vec4<f32>) -> f32 {
-  return max(max(v.x, v.y), max(v.z, v.w));
+// Of bits, where NaN is above every number: a piece that holds one has no number for a scale.
+fn highest(v: vec4<u32>) -> f32 {
+  return bitcast<f32>(max(max(v.x, v.y), max(v.z, v.w)));
+}
+fn abs_bits(v: vec4<f32>) -> vec4<u32> {
+  return bitcast<vec4<u32>>(abs(v));
 }
 fn to_bytes(v: vec4<f32>) -> u32 {
   return pack4xI8(vec4<i32>(round(v)));
 }
 fn hold(v: Piece) -> Held {
-  let most = highest(max(max(max(abs(v.a), abs(v.b)), max(abs(v.c), abs(v.d))),
-                         max(max(abs(v.e), abs(v.f)), max(abs(v.g), abs(v.h)))));
+  let most = highest(max(max(max(abs_bits(v.a), abs_bits(v.b)), max(abs_bits(v.c), abs_bits(v.d))),
+                         max(max(abs_bits(v.e), abs_bits(v.f)), max(abs_bits(v.g), abs_bits(v.h)))));
   let scale = most / 127.0;
   let inverse = select(0.0, 127.0 / most, most > 0.0);
   let low = vec4<u32>(to_bytes(v.a * inverse), to_bytes(v.b * inverse), to_bytes(v.c * inverse), to_bytes(v.d * inverse));

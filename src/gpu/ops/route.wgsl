@@ -27,19 +27,24 @@ fn choose_experts(thread: u32, size: u32, experts: u32, k: u32) {
     }
   }
 }
+// A share of a softmax before it is divided; NaN goes through.
+fn share_of(score: f32, highest: f32) -> f32 {
+  let depth = score - highest;
+  return exp(select(depth, -80.0, depth < -80.0));
+}
 // The softmax over the chosen ones' scores, or all `experts`' where that is not 0, of one of them.
 fn chosen_weight(place: u32, k: u32, experts: u32) -> f32 {
   let highest = expert_scores[chosen_experts[0]];
   var sum = 0.0;
   if (experts == 0u) {
     for (var i = 0u; i < k; i++) {
-      sum += exp(max(expert_scores[chosen_experts[i]] - highest, -80.0));
+      sum += share_of(expert_scores[chosen_experts[i]], highest);
     }
   }
   for (var e = 0u; e < experts; e++) {
-    sum += exp(max(expert_scores[e] - highest, -80.0));
+    sum += share_of(expert_scores[e], highest);
   }
-  return exp(max(expert_scores[chosen_experts[place]] - highest, -80.0)) / sum;
+  return share_of(expert_scores[chosen_experts[place]], highest) / sum;
 }
 
 // kernel: route

@@ -33,9 +33,9 @@ size_t record_argmax_parts(Recording& recording, const std::string& step, const 
 }
 
 size_t record_argmax_pick(Recording& recording, const std::string& step, const BoundBuffer& pairs, uint32_t pair_count,
-                          const TokenBuffers& tokens, uint32_t vocab, uint32_t advance) {
+                          const TokenBuffers& tokens, uint32_t advance) {
   return recording.dispatch<wgsl::ArgmaxPick>(
-      step, choose_argmax(recording.device().capabilities()), {.count = pair_count, .vocab = vocab, .advance = advance},
+      step, choose_argmax(recording.device().capabilities()), {.count = pair_count, .advance = advance},
       {.maxima = pairs, .state = tokens.state, .out_tokens = tokens.out_tokens, .seen = tokens.seen}, {});
 }
 

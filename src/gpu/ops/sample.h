@@ -5,12 +5,13 @@
 
 namespace doppler::gpu {
 
-// The greedy choice: the highest logit, ties to the lowest id; NaN never wins.
+// The greedy choice: the highest logit, ties to the lowest id. NaN is above every number, so that it is seen.
 
 // Where the chosen token goes.
 struct TokenBuffers {
   BoundBuffer state;       // DecodeState: token, position, draw and produced are advanced
-  BoundBuffer out_tokens;  // u32: the token is written at index `produced`
+  BoundBuffer out_tokens;  // u32: the token is written at index `produced`; its complement where the highest logit is
+                           // no finite number
   BoundBuffer seen;        // u32 [⌈vocab / 32⌉], a bit per token of the text: the token's bit is set
 };
 
@@ -26,7 +27,7 @@ size_t record_argmax_parts(Recording& recording, const std::string& step, const 
 
 // Second half. `advance`: how many tokens this step added to the context (1 in decode).
 size_t record_argmax_pick(Recording& recording, const std::string& step, const BoundBuffer& pairs, uint32_t pair_count,
-                          const TokenBuffers& tokens, uint32_t vocab, uint32_t advance);
+                          const TokenBuffers& tokens, uint32_t advance);
 
 // A random choice by temperature, top-k, top-p and min-p with an optional repetition penalty, the same choice as the
 // sampler on the CPU makes of the same logits, seed and draw (but for draws that fall on a rounding border).

@@ -12,11 +12,7 @@ fn depth_of(key: u32, highest: f32, inverse_temperature: f32) -> f32 {
   return (highest - bitcast<f32>(key_bits(key))) * inverse_temperature;
 }
 
-// Keys of finite logits; all others are no candidates. If the highest is infinite there are none.
-fn is_finite_key(key: u32) -> bool {
-  return key > 0x007fffffu && key < 0xff800000u;
-}
-
+// Only finite logits are candidates. If the highest is not finite there are none.
 fn bin_of(depth: f32, min_p_depth: f32) -> u32 {
   return min(u32(depth * kPerUnit), kBins - 2u) + select(0u, 1u, depth > min_p_depth);
 }

@@ -136,7 +136,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
   let highest = bitcast<f32>(key_bits(best.x));
   var kept = all;
   var kept_weight = workgroupUniformLoad(&weight_to[kBins - 1u]);
-  var drawn = Place(0u, 0.0, select(best.y, params.vocab - 1u, best.x == 0u));
+  var drawn = Place(0u, 0.0, best.y);
   var range = Range(0u, kNone, vec2<u32>(0u, kNone), vec2<u32>(0u, kNone), 0u, 0u, 0.0);  // none yet
   for (var stage = 0u; stage < 4u; stage++) {
     var wanted = Wanted(kByCount, kept, 0.0);
@@ -181,6 +181,6 @@ fn main(@builtin(local_invocation_index) lane: u32) {
   }
   workgroupBarrier();  // every thread has read state.draw
   if (lane == 0u) {
-    commit_token(drawn.id, params.advance);
+    commit_token(drawn.id, best.x, params.advance);
   }
 }

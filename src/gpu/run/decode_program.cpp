@@ -322,7 +322,7 @@ void DecodeProgram::choose(const BoundBuffer& logits) {
     record_argmax_parts(recording_, "choose", logits, seen_, pairs_, vocab, sampling_->repeat_penalty);
   }
   if (sampling_->temperature == 0) {
-    record_argmax_pick(recording_, "choose", pairs_, pair_count_, tokens, vocab, 1);
+    record_argmax_pick(recording_, "choose", pairs_, pair_count_, tokens, 1);
     return;
   }
   const SampleOptions options{.temperature = sampling_->temperature,

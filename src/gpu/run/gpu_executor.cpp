@@ -123,6 +123,7 @@ class GpuExecutor : public Executor {
     if (go_on) device_.submit(decode_->recording());
     std::vector<int32_t> chosen(static_cast<size_t>(count));
     device_.end_read(chosen_, std::as_writable_bytes(std::span(chosen)));
+    if (end_at_not_finite(chosen)) go_on = false;
     if (go_on) begun_ = Begun{sequence.id(), end, chosen.back(), draw + static_cast<uint64_t>(count)};
     return chosen;
   }
@@ -135,9 +136,18 @@ class GpuExecutor : public Executor {
     take(sequence, count);
     begin(*tapped_decode_, sequence, token, draw);
     submit_tokens(*tapped_decode_, 0, count);
-    const auto chosen = gpu::read<int32_t>(device_, tapped_decode_->out_tokens(), static_cast<size_t>(count));
-    tapped_decode_->taps().hand_over(count, sequence.length(), tap_);
+    auto chosen = gpu::read<int32_t>(device_, tapped_decode_->out_tokens(), static_cast<size_t>(count));
+    end_at_not_finite(chosen);
+    tapped_decode_->taps().hand_over(static_cast<int>(chosen.size()), sequence.length(), tap_);
     return chosen;
+  }
+
+  // What was chosen behind such a token has no meaning.
+  static bool end_at_not_finite(std::vector<int32_t>& chosen) {
+    const auto first = std::find_if(chosen.begin(), chosen.end(), [](int32_t token) { return token < 0; });
+    if (first == chosen.end()) return false;
+    chosen.erase(first + 1, chosen.end());
+    return true;
   }
 
   DecodeProfile profile(Sequence& sequence, int32_t token) override {

@@ -41,7 +41,7 @@ PreparedCase prepare_argmax(Device& device, CaseUse use, uint32_t vocab) {
   p.out = in.out_tokens;
   p.recording = std::make_unique<Recording>(device, "argmax");
   record_argmax_parts(*p.recording, "parts", b.logits, b.tokens.seen, b.pairs, vocab, 1);
-  record_argmax_pick(*p.recording, "pick", b.pairs, argmax_pairs(vocab), b.tokens, vocab, 1);
+  record_argmax_pick(*p.recording, "pick", b.pairs, argmax_pairs(vocab), b.tokens, 1);
   p.bytes = 4.0 * vocab;
   if (use != CaseUse::kCheck) return p;
   uint32_t best = 0;

@@ -108,10 +108,14 @@ fn sixteen(v: vec4<f32>) -> Sixteen {
   let high = (q + 128) >> vec4<u32>(8u);
   return Sixteen(pack4xI8(high), pack4xI8(q - high * 256));
 }
+fn sixteen_abs(v: vec4<f32>) -> vec4<u32> {
+  return bitcast<vec4<u32>>(abs(v));
+}
 fn sixteen_bits(v: array<vec4<f32>, 8>) -> X {
-  let most = max(max(max(abs(v[0]), abs(v[1])), max(abs(v[2]), abs(v[3]))),
-                 max(max(abs(v[4]), abs(v[5])), max(abs(v[6]), abs(v[7]))));
-  let peak = max(max(most.x, most.y), max(most.z, most.w));
+  // Of bits, where NaN is above every number: pieces that hold one have no number for a scale.
+  let most = max(max(max(sixteen_abs(v[0]), sixteen_abs(v[1])), max(sixteen_abs(v[2]), sixteen_abs(v[3]))),
+                 max(max(sixteen_abs(v[4]), sixteen_abs(v[5])), max(sixteen_abs(v[6]), sixteen_abs(v[7]))));
+  let peak = bitcast<f32>(max(max(most.x, most.y), max(most.z, most.w)));
   let least = 1e-30;  // pieces below it become zeros: their reciprocal could overflow
   let inverse = select(kSixteenMost / max(peak, least), 0.0, peak < least);
   let a = sixteen(v[0] * inverse);

@@ -35,11 +35,11 @@ fn flush_results(first: u32, thread: u32) {
   if (to * 64u >= params.rows) {
     return;
   }
-  var highest = 0.0;
+  var highest = 0u;  // of bits, where NaN is above every number
   for (var i = 0u; i < 32u; i++) {
-    highest = max(highest, abs(results[piece * 32u + i]));
+    highest = max(highest, bitcast<u32>(abs(results[piece * 32u + i])));
   }
-  let scale = highest / 127.0;
+  let scale = bitcast<f32>(highest) / 127.0;
   let inverse = select(0.0, 1.0 / scale, scale > 0.0);
   let place = thread % 8u;
   y[to * 12u + place] = result_word(thread, inverse);
@@ -78,12 +78,12 @@ fn flush_results(first: u32, thread: u32) {
   let place = thread % 8u;
   let v = vec4<f32>(results[thread * 4u], results[thread * 4u + 1u], results[thread * 4u + 2u],
                     results[thread * 4u + 3u]);
-  let m = abs(v);
+  let m = bitcast<vec4<u32>>(abs(v));  // NaN is the highest
   var highest = max(max(m.x, m.y), max(m.z, m.w));
   highest = max(highest, subgroupShuffleXor(highest, 1u));
   highest = max(highest, subgroupShuffleXor(highest, 2u));
   highest = max(highest, subgroupShuffleXor(highest, 4u));
-  let scale = highest / 127.0;
+  let scale = bitcast<f32>(highest) / 127.0;
   let inverse = select(0.0, 1.0 / scale, scale > 0.0);
   let word = pack4xI8(vec4<i32>(round(v * inverse)));
   var sum = dot4I8Packed(word, 0x01010101u);

@@ -51,8 +51,9 @@ fn x_put(quad: u32, v: vec4<f32>) {
 fn x_word(q: vec4<f32>, inverse: f32) -> u32 {
   return pack4xI8(vec4<i32>(round(q * inverse)));
 }
-fn x_highest(q: vec4<f32>) -> f32 {
-  let m = abs(q);
+// Of bits: NaN is above every number there, so that a piece that holds one has no number for a scale.
+fn x_highest(q: vec4<f32>) -> u32 {
+  let m = bitcast<vec4<u32>>(abs(q));
   return max(max(m.x, m.y), max(m.z, m.w));
 }
 const kOnes = 0x01010101u;
@@ -63,11 +64,11 @@ fn x_words_sum(v: vec4<u32>) -> i32 {
 fn prepare_x(thread: u32) {
   workgroupBarrier();
   for (var p = thread; p < params.pieces; p += lanes * groups) {
-    var highest = 0.0;
+    var highest = 0u;
     for (var k = 0u; k < 8u; k++) {
       highest = max(highest, x_highest(x_quads[k * max_pieces + p]));
     }
-    let scale = highest / 127.0;
+    let scale = bitcast<f32>(highest) / 127.0;
     let inverse = select(0.0, 1.0 / scale, scale > 0.0);
     let low = vec4<u32>(x_word(x_quads[p], inverse), x_word(x_quads[max_pieces + p], inverse),
                         x_word(x_quads[2u * max_pieces + p], inverse), x_word(x_quads[3u * max_pieces + p], inverse));
@@ -113,12 +114,12 @@ var<workgroup> x_sums: array<i32, 2u * max_pieces>;         // [half][piece]
 const kOnes = 0x01010101u;
 
 fn x_put(quad: u32, v: vec4<f32>) {
-  let m = abs(v);
+  let m = bitcast<vec4<u32>>(abs(v));  // NaN is the highest
   var highest = max(max(m.x, m.y), max(m.z, m.w));
   highest = max(highest, subgroupShuffleXor(highest, 1u));
   highest = max(highest, subgroupShuffleXor(highest, 2u));
   highest = max(highest, subgroupShuffleXor(highest, 4u));
-  let scale = highest / 127.0;
+  let scale = bitcast<f32>(highest) / 127.0;
   let inverse = select(0.0, 1.0 / scale, scale > 0.0);
   let word = pack4xI8(vec4<i32>(round(v * inverse)));
   var sum = dot4I8Packed(word, kOnes);
