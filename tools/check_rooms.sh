@@ -49,7 +49,7 @@ budget() {
     status=1
   fi
 }
-budget base 2500
+budget base 2550
 budget format 3550
 budget tokenizer 3750
 budget jinja 6900
@@ -62,7 +62,7 @@ budget ref 470
 budget cpu 6850
 budget gpu 14300
 budget debug 3900
-budget engine 2850
+budget engine 3200
 budget bench 2830
 budget serve 4400
 budget cli 4950

@@ -14,7 +14,7 @@ ON_PIECE = ctypes.CFUNCTYPE(c_int, POINTER(ctypes.c_char), c_size_t, c_void_p)
 
 class Options(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("backend", c_char_p), ("device", c_int32), ("context", c_int32), ("threads", c_int32),
-                ("self_test", c_int32), ("gpu_memory", c_uint64)]
+                ("self_test", c_int32), ("gpu_memory", c_uint64), ("verify", c_int32)]
 
 
 class AnswerOptions(ctypes.Structure):
@@ -84,7 +84,7 @@ class Model(_Handle):
         _call(_library.doppler_model_open, os.fsencode(path), byref(self._handle))
 
     def chat(self, backend="auto", context=0, threads=0):
-        return Chat(self, Options(ctypes.sizeof(Options), backend.encode(), -1, context, threads, 1, 0))
+        return Chat(self, Options(ctypes.sizeof(Options), backend.encode(), -1, context, threads, 1, 0, 1))
 
     def close(self):
         _library.doppler_model_close(self._handle)

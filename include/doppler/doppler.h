@@ -101,6 +101,7 @@ struct Options {
   int threads = 0;               // of the CPU; 0: one per core
   std::uint64_t gpu_memory = 0;  // the most bytes to take on a GPU; 0: what it needs
   bool self_test = true;         // compare a GPU with the CPU before the first token
+  bool verify = true;            // hold an artefact's bytes against its hashes, once for each file
 };
 
 // How an answer is drawn.

@@ -97,9 +97,10 @@ typedef struct doppler_options {
   int32_t threads;     /* of the CPU; 0: one per core */
   int32_t self_test;   /* compare a GPU with the CPU before the first token */
   uint64_t gpu_memory; /* the most bytes to take on a GPU; 0: what it needs */
+  int32_t verify;      /* hold an artefact's bytes against its hashes, once for each file */
 } doppler_options;
 #define DOPPLER_OPTIONS_INIT \
-  { sizeof(doppler_options), NULL, -1, 0, 0, 1, 0 }
+  { sizeof(doppler_options), NULL, -1, 0, 0, 1, 0, 1 }
 
 typedef struct doppler_answer_options {
   size_t size;

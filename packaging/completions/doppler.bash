@@ -12,8 +12,8 @@ _doppler() {
   esac
   case "$path" in
     "") words="run serve pull list du rm convert inspect verify synth bench debug perplexity tokenize devices test config --config --help --log --offline --trace --version" ;;
-    "run") words="--backend --chat --config --context --decode-batch --device --gpu-memory --grammar --help --json --json-object --json-schema --log --max-tokens --min-p --no-self-test --offline --prompt --prompt-file --prompt-ids --raw --repeat-penalty --seed --speculate --stop --system --temperature --threads --top-k --top-p --trace --version" ;;
-    "serve") words="--allow-host --api-key --api-key-file --backend --body-limit --cache-memory --config --context --cors --device --drain --gpu-memory --help --host --idle-unload --isolate --log --log-json --log-text --no-auth --offline --port --queue --sequences --threads --trace --version --watch" ;;
+    "run") words="--backend --chat --config --context --decode-batch --device --gpu-memory --grammar --help --json --json-object --json-schema --log --max-tokens --min-p --no-self-test --no-verify --offline --prompt --prompt-file --prompt-ids --raw --repeat-penalty --seed --speculate --stop --system --temperature --threads --top-k --top-p --trace --version" ;;
+    "serve") words="--allow-host --api-key --api-key-file --backend --body-limit --cache-memory --config --context --cors --device --drain --gpu-memory --help --host --idle-unload --isolate --log --log-json --log-text --no-auth --no-verify --offline --port --queue --sequences --threads --trace --version --watch" ;;
     "pull") words="--config --connections --dry-run --help --json --log --no-convert --offline --trace --version" ;;
     "list") words="--config --help --json --log --offline --trace --version" ;;
     "du") words="--config --help --json --log --offline --trace --version" ;;
@@ -29,8 +29,8 @@ _doppler() {
     "bench batch") words="--backend --config --device --help --json --log --offline --output --prompt-tokens --runs --sequences --threads --tokens --trace --version" ;;
     "bench serve") words="--api-key --body --clients --config --endpoint --help --json --log --model --offline --output --plot --prompt-tokens --rate --remote --requests --seconds --seed --shared-prefix --slo-tpot-ms --slo-ttft-ms --timeout --tokens --trace --version" ;;
     "bench peers") words="--config --help --install --json --log --offline --prompt-ids --prompt-tokens --quant --runs --threads --tokens --trace --version" ;;
-    "debug") words="--all --backend --bound --chat --compare --config --context --device --dump --gpu-memory --head --help --html --json --layers --log --nan-check --offline --position --probe --prompt --prompt-file --prompt-ids --threads --tokens --trace --version --watch" ;;
-    "perplexity") words="--against --backend --config --device --gpu-memory --help --ids --json --log --offline --stride --text --threads --trace --version --window" ;;
+    "debug") words="--all --backend --bound --chat --compare --config --context --device --dump --gpu-memory --head --help --html --json --layers --log --nan-check --no-verify --offline --position --probe --prompt --prompt-file --prompt-ids --threads --tokens --trace --version --watch" ;;
+    "perplexity") words="--against --backend --config --device --gpu-memory --help --ids --json --log --no-verify --offline --stride --text --threads --trace --version --window" ;;
     "tokenize") words="--chat --config --help --json --jsonl --log --offline --trace --version" ;;
     "devices") words="--config --help --json --log --offline --trace --version" ;;
     "test") words="correctness --config --help --log --offline --trace --version" ;;

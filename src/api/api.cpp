@@ -42,7 +42,8 @@ auto translated(const Work& work) -> decltype(work()) {
 }
 
 SessionWishes wishes_of(const Options& options) {
-  return {options.backend, options.device, options.context, options.threads, options.gpu_memory, options.self_test};
+  return {options.backend,    options.device,    options.context, options.threads,
+          options.gpu_memory, options.self_test, options.verify};
 }
 
 GenerateOptions generate_options(const LoadedModel& model, const AnswerOptions& o) {

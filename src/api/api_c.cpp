@@ -170,6 +170,7 @@ Options options_of(const doppler_options* given) {
   options.threads = o.threads;
   options.gpu_memory = o.gpu_memory;
   options.self_test = o.self_test != 0;
+  options.verify = o.verify != 0;
   return options;
 }
 

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 
+#include "base/cache_folder.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/progress.h"

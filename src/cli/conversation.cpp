@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <numeric>
 #include <utility>
 
+#include "base/cache_folder.h"
 #include "base/error.h"
 #include "base/files.h"
 
@@ -261,12 +261,6 @@ Completions complete_chat_input(std::string_view typed) {
   }
   std::sort(found.candidates.begin(), found.candidates.end());
   return found;
-}
-
-fs::path expand_home(const std::string& path) {
-  const char* home = std::getenv("HOME");
-  if (!home || (path != "~" && !path.starts_with("~/"))) return path;
-  return fs::path(home) / fs::path(path.substr(std::min<size_t>(2, path.size())));
 }
 
 }  // namespace doppler

@@ -88,7 +88,4 @@ struct Completions {
 // Names of commands, and of files behind those that take a path. `typed` is the line up to the cursor.
 Completions complete_chat_input(std::string_view typed);
 
-// A path as a person types it: ~/ is the home folder.
-std::filesystem::path expand_home(const std::string& path);
-
 }  // namespace doppler

@@ -29,7 +29,7 @@ struct Arguments {
   int device = -1, threads = 0, context = 0, tokens = 0;
   uint64_t gpu_memory = 0;
   double bound = 0;
-  bool chat = false, all = false, json = false, nan_check = false;
+  bool chat = false, all = false, json = false, nan_check = false, no_verify = false;
 };
 
 std::vector<int32_t> prompt_of(const Arguments& a, const LoadedModel& model, const Stages* reference) {
@@ -196,12 +196,12 @@ void debug(const Arguments& a) {
   if (info_enabled()) say_dim("[{} on {}: {}; {} tokens]", model.config.id, backend.name, backend.about, prompt.size());
   const ExecutorOptions options{
       .context = context, .threads = a.threads, .device = a.device, .gpu_memory = a.gpu_memory};
-  const auto executor = make_executor(model, backend.name, options);
+  const auto executor = make_executor(model, backend.name, options, !a.no_verify);
   const Stages run = run_watched(a, model, *executor, prompt, steps);
   prompt = run.prompt_ids;  // and what was generated
   const KernelOf kernel = [&](const Step& step) { return executor->kernel_of(step); };
   if (!a.compare.empty() && !reference) {
-    const auto other = make_executor(model, a.compare, options);
+    const auto other = make_executor(model, a.compare, options, false);
     reference = std::make_unique<Stages>(capture_run(*other, model.plan, prompt, steps));
   }
   Json json = Json::object();
@@ -278,6 +278,7 @@ void add_debug(Verb app) {
   add_gpu_memory(verb, a->gpu_memory);
   verb.add_option("--threads", a->threads, "Threads (default: one per core)");
   verb.add_option("--context", a->context, "Tokens to make room for (default: the prompt's)");
+  add_no_verify(verb, a->no_verify);
   verb.add_flag("--json", a->json, "Print one JSON object");
   verb.footer(
       "Exit code 1 when something is out of bounds.\nExamples:\n"

@@ -77,6 +77,11 @@ LoadedModel open_model(const std::string& name) {
   return model;
 }
 
+void add_no_verify(Verb verb, bool& no_verify) {
+  verb.add_flag("--no-verify", no_verify,
+                "Do not hold an artefact's bytes against its hashes, which is done once for each file");
+}
+
 void add_gpu_memory(Verb verb, uint64_t& bytes) {
   verb.add_option("--gpu-memory", bytes,
                   "The most that a model may take on a GPU: bytes, 512MiB or 8GiB; experts beyond that are fetched "

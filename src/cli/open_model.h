@@ -37,6 +37,9 @@ inline constexpr const char* kModelHelp =
 // The model that was named, ready to run. What had to be done to its weights is said on standard error.
 LoadedModel open_model(const std::string& name);
 
+// --no-verify, for verbs that run a model.
+void add_no_verify(Verb verb, bool& no_verify);
+
 // --gpu-memory, for verbs that run a model.
 void add_gpu_memory(Verb verb, uint64_t& bytes);
 

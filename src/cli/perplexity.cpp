@@ -22,7 +22,7 @@ struct Arguments {
   ScoreOptions score;
   int threads = 0, device = -1;
   uint64_t gpu_memory = 0;
-  bool json = false;
+  bool json = false, no_verify = false;
 };
 
 std::vector<int32_t> tokens_of(const Arguments& a, const LoadedModel& model) {
@@ -50,7 +50,7 @@ void run(Arguments a) {
   }
   const ExecutorOptions options{
       .context = a.score.window, .threads = a.threads, .device = a.device, .gpu_memory = a.gpu_memory};
-  const auto executor = make_executor(model, a.backend, options);
+  const auto executor = make_executor(model, a.backend, options, !a.no_verify);
   std::unique_ptr<LoadedModel> other;
   std::unique_ptr<Executor> against;
   if (!a.against.empty()) {
@@ -62,7 +62,7 @@ void run(Arguments a) {
             .expected = std::to_string(model.config.vocab),
             .got = std::to_string(other->config.vocab)});
     }
-    against = make_executor(*other, a.backend, options);
+    against = make_executor(*other, a.backend, options, !a.no_verify);
   }
   TextScore score;
   {
@@ -110,6 +110,7 @@ void add_perplexity(Verb app) {
   verb.add_option("--device", a->device, "Which GPU, as doppler devices counts them");
   add_gpu_memory(verb, a->gpu_memory);
   verb.add_option("--threads", a->threads, "Threads (default: one per core)");
+  add_no_verify(verb, a->no_verify);
   verb.add_flag("--json", a->json, "Print one JSON object");
   verb.footer(
       "Example:\n  doppler perplexity models/tiny --ids tests/data/tiny/val_tokens.npy\n"

@@ -32,7 +32,7 @@ struct Arguments {
   std::vector<int32_t> prompt_ids;
   std::vector<std::string> stop_texts;
   Sampling sampling;
-  bool raw = false, chat = false, json = false, no_self_test = false;
+  bool raw = false, chat = false, json = false, no_self_test = false, no_verify = false;
   int max_tokens = 512, context = 0, threads = 0, device = -1, decode_batch = 0;
   uint64_t gpu_memory = 0;
   // Which options were given: an option left alone takes the model's recommendation, or a random seed.
@@ -211,7 +211,7 @@ void check_together(const Arguments& a) {
 // `draft` may be null.
 std::unique_ptr<Session> start_session(const Arguments& a, const LoadedModel& model, const LoadedModel* draft) {
   if (draft) check_draft(*draft, model, a.speculate);
-  const SessionWishes wishes{a.backend, a.device, a.context, a.threads, a.gpu_memory, !a.no_self_test};
+  const SessionWishes wishes{a.backend, a.device, a.context, a.threads, a.gpu_memory, !a.no_self_test, !a.no_verify};
   std::string backend_name;
   std::unique_ptr<Session> session = open_session(model, wishes, [&](const BackendChoice& backend, int context) {
     backend_name = backend.name;
@@ -223,9 +223,9 @@ std::unique_ptr<Session> start_session(const Arguments& a, const LoadedModel& mo
     say_dim("[{} on {}: {}]", model.config.id, backend.name, backend.about);
   });
   if (draft) {
-    session->set_draft(
-        make_executor(*draft, backend_name,
-                      {.context = session->context() + DraftGuesser::kRoom, .threads = a.threads, .device = a.device}));
+    session->set_draft(make_executor(
+        *draft, backend_name,
+        {.context = session->context() + DraftGuesser::kRoom, .threads = a.threads, .device = a.device}, !a.no_verify));
   }
   return session;
 }
@@ -307,6 +307,7 @@ void add_run(Verb app) {
                   "a small model of the same vocabulary (its folder or file), or off; the tokens are the same")
       .show_default();
   verb.add_flag("--no-self-test", a->no_self_test, "Do not compare the GPU with the CPU before the first token");
+  add_no_verify(verb, a->no_verify);
   verb.add_flag("--json", a->json, "Print one JSON object when done");
   verb.footer("In a chat:\n" + chat_help() +
               "\nExamples:\n  doppler run \"Tell me a story about a brave cat.\"\n"

@@ -23,7 +23,7 @@ struct Arguments {
   int port = 8080, context = 0, threads = 0, device = -1, sequences = 32, queue = 256, drain_seconds = 30,
       idle_unload = 0;
   uint64_t body_limit = 16 << 20, cache_memory = 0, gpu_memory = 0;
-  bool no_auth = false, isolate = false, watch = false, log_json = false, log_text = false;
+  bool no_auth = false, isolate = false, watch = false, log_json = false, log_text = false, no_verify = false;
 };
 
 // NAME=MODEL, or a model whose last part is the name; one from elsewhere is fetched.
@@ -79,6 +79,7 @@ void run(const Arguments& a) {
                              .sequences = 4};
   options.engine.sequences = a.sequences;
   options.engine.queue = a.queue;
+  options.engine.verify = !a.no_verify;
   options.engine.idle_unload_s = a.idle_unload;
   options.access = {.keys = api_keys(a), .cors = a.cors, .allowed_hosts = a.hosts, .isolate = a.isolate};
   options.no_auth = a.no_auth;
@@ -156,6 +157,7 @@ void add_serve(Verb app) {
   verb.add_option("--backend", a->backend, "auto, webgpu, cpu or ref").show_default();
   verb.add_option("--device", a->device, "Which GPU, as doppler devices counts them");
   add_gpu_memory(verb, a->gpu_memory);
+  add_no_verify(verb, a->no_verify);
   verb.add_flag("--watch", a->watch,
                 "A table on the terminal: what runs, the cache, tokens per second; log lines only where standard error "
                 "goes elsewhere");

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <fstream>
+#include <optional>
 
 #include "base/error.h"
 #include "cpu/cpu_executor.h"
 #include "cpu/memory.h"
 #include "engine/machine.h"
 #include "engine/missing_gpu.h"
+#include "engine/shard_check.h"
 #include "gpu/run/gpu_executor.h"
 #include "gpu/webgpu/device.h"
 #include "model/cost.h"
@@ -52,11 +54,14 @@ BackendChoice choose_backend(const std::string& asked, int device) {
 }
 
 std::unique_ptr<Executor> make_executor(const LoadedModel& model, const std::string& backend,
-                                        const ExecutorOptions& options) {
+                                        const ExecutorOptions& options, bool verify) {
+  std::optional<ShardCheck> check;
+  if (verify && model.artefact) check.emplace(*model.artefact, hash_record_path());
   const std::string chosen = choose_backend(backend, options.device).name;
   const auto make = chosen == "webgpu" ? make_gpu_executor : chosen == "ref" ? make_ref_executor : cpu_executor;
   std::unique_ptr<Executor> executor = make(model.config, model.plan, model.weights, options);
   executor->set_model({&model.config, &model.plan, &model.weights});
+  if (check) check->finish();
   return executor;
 }
 

@@ -15,9 +15,10 @@ struct BackendChoice {
 // for any other word.
 BackendChoice choose_backend(const std::string& asked, int device);
 
-// The model must outlive the executor.
+// The model must outlive the executor. With `verify` an artefact's bytes are held against its hashes meanwhile, where
+// they are not known (shard_check.h): fails where they are others.
 std::unique_ptr<Executor> make_executor(const LoadedModel& model, const std::string& backend,
-                                        const ExecutorOptions& options);
+                                        const ExecutorOptions& options, bool verify = true);
 
 // Memory that this process could still have, in its container, too; the largest number where nobody says.
 uint64_t available_memory();

@@ -36,6 +36,7 @@ LoadedModel LoadedModel::load_rdrr(const fs::path& path) {
   const auto owned = std::make_shared<const RdrrReader>(RdrrReader::open(path));
   const RdrrReader& reader = *owned;
   model.owner_ = owned;
+  model.artefact = &reader;
   const std::string where = (reader.folder() / "manifest.json").string();
   model.config = read_model_config(reader.manifest(), where);
   model.quantization = string_or(reader.manifest(), "quantization", "", where);

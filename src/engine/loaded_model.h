@@ -35,6 +35,7 @@ class LoadedModel {
   Sampling recommended;      // the sampling its makers recommend, for whoever wants it; greedy if they say nothing
   std::string quantization;  // as the manifest says
   uint64_t artefact_bytes = 0;
+  const RdrrReader* artefact = nullptr;  // that it came from; null of any other kind
   std::vector<std::string>
       notes;  // what a person should know of it: what was done to weights, what could not be checked
 

@@ -29,7 +29,8 @@ std::unique_ptr<Session> open_session(const LoadedModel& model, const SessionWis
   auto session = std::make_unique<Session>(
       make_executor(
           model, backend.name,
-          {.context = context, .threads = wishes.threads, .device = wishes.device, .gpu_memory = wishes.gpu_memory}),
+          {.context = context, .threads = wishes.threads, .device = wishes.device, .gpu_memory = wishes.gpu_memory},
+          wishes.verify),
       model.tokenizer ? &*model.tokenizer : nullptr, context);
   if (backend.name == "webgpu" && wishes.self_test) self_test(session->executor(), model);
   const TapSteps traced = traced_steps(model.plan);

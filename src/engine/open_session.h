@@ -17,6 +17,7 @@ struct SessionWishes {
   int threads = 0;          // 0: one per core
   uint64_t gpu_memory = 0;  // bytes; 0: what it needs
   bool self_test = true;    // of a GPU
+  bool verify = true;       // an artefact's bytes, once
 };
 
 // `chosen` is told the backend before it is made, which may take a while. The model must outlive the session.

@@ -15,6 +15,7 @@
 #include <set>
 #include <thread>
 
+#include "base/cache_folder.h"
 #include "base/error.h"
 #include "base/files.h"
 
@@ -25,11 +26,6 @@ namespace {
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value ? value : "";
-}
-
-fs::path expand_home(const std::string& path) {
-  if (path != "~" && !path.starts_with("~/")) return path;
-  return fs::path(variable("HOME")) / (path.size() > 2 ? path.substr(2) : "");
 }
 
 std::string trimmed(const std::string& text) {
@@ -159,15 +155,13 @@ bool is_commit(std::string_view text) {
 
 HubSettings settings_from_environment() {
   HubSettings settings;
-  const std::string xdg = variable("XDG_CACHE_HOME"), home = variable("HF_HOME");
-  const fs::path caches = xdg.empty() ? expand_home("~/.cache") : expand_home(xdg);
-  const fs::path hf_home = home.empty() ? caches / "huggingface" : expand_home(home);
+  const std::string home = variable("HF_HOME");
+  const fs::path hf_home = home.empty() ? user_caches() / "huggingface" : expand_home(home);
   settings.hub = hf_home / "hub";
   for (const char* name : {"HUGGINGFACE_HUB_CACHE", "HF_HUB_CACHE"}) {  // the former is an older name of the latter
     if (const std::string value = variable(name); !value.empty()) settings.hub = expand_home(value);
   }
-  const std::string own = variable("DOPPLER_CACHE");
-  settings.own = own.empty() ? caches / "doppler" : expand_home(own);
+  settings.own = own_cache();
   settings.endpoint = variable("HF_ENDPOINT");
   if (settings.endpoint.empty()) settings.endpoint = "https://huggingface.co";
   while (settings.endpoint.ends_with('/')) settings.endpoint.pop_back();

@@ -6,6 +6,7 @@
 //   HUB/.locks/models--org--repo/HASH.lock            locked (flock) by who writes the blob
 // and beside it what is Doppler's own:
 //   OWN/artefacts/org--repo/COMMIT/RECIPE             checkpoints converted
+//   OWN/hashes                                        of shards that were read (engine/shard_check.h)
 //   OWN/web/KEY/{FILE → blobs/HASH, blobs, address}   files from other places; KEY is the address's hash
 #pragma once
 

@@ -104,7 +104,7 @@ void EngineThread::load(const ModelSpec& spec) {
       executor.cache_memory =
           default_cache_memory(served->model, backend, executor.context, options_.sequences, available_memory());
     }
-    running.executor = make_executor(served->model, backend.name, executor);
+    running.executor = make_executor(served->model, backend.name, executor, options_.verify);
     if (running.executor->name() == "webgpu") self_test(*running.executor, served->model);
     const int queue = options_.queue + reserve(options_.queue);
     running.generator = std::make_unique<Generator>(

@@ -38,6 +38,7 @@ struct EngineOptions {
   ExecutorOptions executor = {};                          // context 0: the model's own, at most 4096 tokens
   int sequences = 32;                                     // of one client that run at once
   int queue = 256;                                        // requests that are not finished or wait for a model
+  bool verify = true;                                     // an artefact's bytes, once
   bool list_requests = false;                             // in what is published
   double idle_unload_s = 0;                               // a model that nobody asked so long is unloaded; 0: never
   std::function<void(const EngineEvent&)> on_event = {};  // from any thread; must not throw

@@ -27,8 +27,9 @@ class Spoilt {
     spill(*this / "manifest.json", manifest.dump());
   }
   void expect(const std::string& verb, int code, const std::string& words) const {
-    expect_outcome(verb + " '" + (scratch_ / "tiny").string() + "'" + (verb == "run" ? " Hello --backend cpu" : ""),
-                   code, words);
+    expect_outcome(
+        verb + " '" + (scratch_ / "tiny").string() + "'" + (verb.starts_with("run") ? " Hello --backend cpu" : ""),
+        code, words);
   }
 
  private:
@@ -47,6 +48,8 @@ TEST(BadInput, AFlippedBitInAShard) {
   const Spoilt model;
   testing::flip_bit(model / "shard_00000.bin", 5000);
   model.expect("verify", 1, "shard_00000.bin has another sha256");
+  model.expect("run", 4, "shard_00000.bin): expected sha256 ");
+  model.expect("run --no-verify --max-tokens 1", 0, "");
 }
 
 TEST(BadInput, AWeightThatIsNoNumber) {

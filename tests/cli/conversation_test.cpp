@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "base/cache_folder.h"
 #include "support/scratch.h"
 
 namespace doppler {
