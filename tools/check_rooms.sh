@@ -60,7 +60,7 @@ budget convert 2800
 budget hub 2100
 budget ref 470
 budget cpu 6850
-budget gpu 14300
+budget gpu 14350
 budget debug 3900
 budget engine 3200
 budget bench 2830

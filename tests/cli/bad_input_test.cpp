@@ -61,6 +61,26 @@ TEST(BadInput, AWeightThatIsNoNumber) {
                "in tensor model.norm.weight");
 }
 
+// Beside a copy of the program, a library with one bit flipped: nothing of it runs.
+TEST(BadInput, AnotherWebGpuLibraryThanThePinnedOne) {
+  const fs::path library = DOPPLER_BINARY_DIR "/dawn/libwebgpu_wrapper.so";
+  if (!fs::exists(library)) GTEST_SKIP() << "Dawn is not here";
+  const Scratch scratch;
+  fs::copy_file(DOPPLER_BINARY_DIR "/doppler", scratch / "doppler");
+  fs::create_directory(scratch / "dawn");
+  fs::copy_file(library, scratch / "dawn/libwebgpu_wrapper.so");
+  const auto said = [&] {
+    return call("--version >/dev/null; '" + (scratch / "doppler").string() +
+                "' run '" DOPPLER_SOURCE_DIR "/models/tiny' Hello --backend webgpu --max-tokens 1 2>&1");
+  };
+  const std::string refused = "is not the library that Doppler comes with (sha256 ";
+  EXPECT_EQ(said().out.find(refused), std::string::npos);
+  testing::flip_bit(scratch / "dawn/libwebgpu_wrapper.so", 1'000'000);
+  const Outcome other = said();
+  EXPECT_EQ(other.code, 7) << other.out;
+  EXPECT_NE(other.out.find(refused), std::string::npos) << other.out;
+}
+
 TEST(BadInput, AManifestThatIsNotJson) {
   const Spoilt model;
   fs::resize_file(model / "manifest.json", 500);
