@@ -37,6 +37,50 @@ TEST(QuantisedRows, SmallFloatsAreWhatTheirBitsSay) {
   }
 }
 
+template <class T>
+RawTensor of(const char* dtype, std::vector<int64_t> shape, const std::vector<T>& values) {
+  return {"t", dtype, std::move(shape), std::as_bytes(std::span(values)), {}};
+}
+
+// Experts that lie in one tensor: blocks of scales begin anew in each, and each may have a factor of its own.
+TEST(QuantisedRows, StackedMatricesHaveScalesOfTheirOwn) {
+  const std::vector<uint8_t> ones(2 * 3 * 4, 0x38);
+  const std::vector<float> scales{1, 2, 3, 4, 5, 6, 7, 8};  // [2 matrices, 2 blocks of rows, 2 of columns]
+  const RawTensor codes = of("F8_E4M3", {2, 3, 4}, ones), grid = of("F32", {2, 2, 2}, scales);
+  const QuantisedMatrix blocks = scaled_codes(codes, grid, nullptr, {.blocks = {{2, 3}}});
+  ASSERT_TRUE(blocks.rows) << blocks.fault;
+  const float expected[6][2] = {{1, 2}, {1, 2}, {3, 4}, {5, 6}, {5, 6}, {7, 8}};  // columns 0 to 2, and 3
+  for (int64_t row = 0; row < 6; ++row) {
+    float out[4];
+    blocks.rows->decode(row, out);
+    EXPECT_EQ(std::vector(out, out + 4),
+              (std::vector{expected[row][0], expected[row][0], expected[row][0], expected[row][1]}));
+  }
+  const std::vector<float> two{3, 5};
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2}, {2, 1, 1}}) {
+    const RawTensor each = of("F32", shape, two);
+    const QuantisedMatrix whole = scaled_codes(codes, each, nullptr, {});
+    ASSERT_TRUE(whole.rows) << whole.fault;
+    float out[4];
+    whole.rows->decode(2, out);
+    EXPECT_EQ(out[3], 3);
+    whole.rows->decode(3, out);
+    EXPECT_EQ(out[0], 5);
+  }
+  const std::vector<uint8_t> pairs(2 * 2 * 8, 0x42), steps(2 * 2, 0x38);  // codes 1 and 2, scales of one
+  const std::vector<float> factors{10, 100};
+  const RawTensor packed = of("U8", {2, 2, 8}, pairs), scale = of("F8_E4M3", {2, 2, 1}, steps);
+  const RawTensor factor = of("F32", {2}, factors);
+  const QuantisedMatrix nvfp4 = paired_codes(packed, scale, &factor, false);
+  ASSERT_TRUE(nvfp4.rows) << nvfp4.fault;
+  for (int64_t row = 0; row < 4; ++row) {
+    float out[16];
+    nvfp4.rows->decode(row, out);
+    EXPECT_EQ(out[0], row < 2 ? 10 : 100) << "code 2 is one";
+    EXPECT_EQ(out[15], row < 2 ? 20 : 200) << "code 4 is two";
+  }
+}
+
 // Tensors of few dtypes and small shapes, each in memory of exactly its size.
 class AnyTensors {
  public:
