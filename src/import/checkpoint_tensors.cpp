@@ -14,19 +14,10 @@ namespace fs = std::filesystem;
 namespace {
 
 // Of activations, and of keys and values in an 8-bit cache: Doppler quantises neither.
-constexpr std::string_view kOfActivations[] = {".input_scale",
-                                               ".input_global_scale",
-                                               ".input_zero_point",
-                                               ".activation_scale",
-                                               "_activation_scale",
-                                               ".output_scale",
-                                               ".output_zero_point",
-                                               ".k_scale",
-                                               ".v_scale",
-                                               ".q_scale",
-                                               ".kv_scale",
-                                               ".prob_output_scale",
-                                               ".k_proj.k_zero_point"};
+constexpr std::string_view kOfActivations[] = {
+    ".input_scale",  ".input_global_scale", ".input_zero_point", ".activation_scale", "_activation_scale",
+    ".output_scale", ".output_zero_point",  ".k_scale",          ".v_scale",          ".q_scale",
+    ".kv_scale",     ".prob_output_scale"};
 
 bool is_fp8(const RawTensor& raw) { return raw.dtype == "F8_E4M3" || raw.dtype == "F8_E5M2"; }
 
@@ -80,8 +71,10 @@ CheckpointTensors::CheckpointTensors(const fs::path& folder, const Json& hf_conf
       ++activations;
       continue;
     }
-    if (!tensors_.emplace(name, raw).second) continue;
-    if (is_fp8(raw)) add(name, {.fault = raw.name + " is " + raw.dtype + ", but its scales are missing"}, {});
+    if (!tensors_.emplace(name, raw).second)
+      add(name, {.fault = "it is there quantised and plainly"}, {});
+    else if (is_fp8(raw))
+      add(name, {.fault = raw.name + " is " + raw.dtype + ", but its scales are missing"}, {});
   }
   if (!kinds_.empty()) {
     std::vector<std::string> kinds;
