@@ -60,9 +60,9 @@ budget convert 2800
 budget hub 2100
 budget ref 470
 budget cpu 6850
-budget gpu 14350
+budget gpu 15950
 budget debug 3900
-budget engine 3200
+budget engine 3230
 budget bench 2830
 budget serve 4400
 budget cli 4950

@@ -38,7 +38,9 @@ void run_together(Executor& executor, int vocab, const BatchWorkload& workload, 
   const auto choose = [&](std::span<const float> logits) {
     const size_t row = logits.size() / count;
     for (size_t i = 0; i < count; ++i) {
-      const Likeliest choice = likeliest(logits.subspan(i * row, row));
+      // Of logits that are not finite a backend gives the complement of a token.
+      const Likeliest choice = logits.empty() ? Likeliest{executor.best()[i], executor.best()[i] >= 0}
+                                              : likeliest(logits.subspan(i * row, row));
       if (!choice.finite) {
         sequences.clear();
         fail(explain_not_finite(executor, prompts[i], static_cast<size_t>(workload.prompt_tokens)));
@@ -47,13 +49,14 @@ void run_together(Executor& executor, int vocab, const BatchWorkload& workload, 
       prompts[i].push_back(choice.id);
     }
   };
+  const Logits wish = executor.can_choose() ? Logits::kBest : Logits::kLast;
   auto start = Clock::now();
   choose(executor.run(batch));
   point.prefill_tok_s.push_back(static_cast<double>(count) * workload.prompt_tokens / seconds_since(start));
   start = Clock::now();
   for (int step = 0; step < workload.tokens; ++step) {
     for (size_t i = 0; i < count; ++i) {
-      batch[i] = {&sequences[i], std::span(&tokens[i], 1), Phase::kDecode, Logits::kLast};
+      batch[i] = {&sequences[i], std::span(&tokens[i], 1), Phase::kDecode, wish};
     }
     choose(executor.run(batch));
   }

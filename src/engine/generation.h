@@ -89,6 +89,11 @@ class Answer {
     return options.edits.any() || options.logprobs >= 0 || options.grammar;
   }
 
+  // Is the likeliest token, and nothing else of the logits, what choose() would look at?
+  bool wants_best() const {
+    return options_.sampling.temperature == 0 && options_.sampling.repeat_penalty == 1 && !needs_host(options_);
+  }
+
   // Takes the next token, whoever chose it; ends the answer at a negative one (Executor::decode). Returns the text that
   // can be shown now (whole characters; may be empty).
   std::string push(int32_t token);

@@ -68,7 +68,8 @@ bool Generator::step() {
   size_t wanted = 0;
   for (const Scheduler::Row& row : rows) {
     batch_.push_back(row.item);
-    wanted += row.choices > 0;
+    if (leaves_choice(row)) batch_.back().want = Logits::kBest;
+    wanted += batch_.back().want == Logits::kLast;
     Request& request = requests_.at(row.id.request);
     if (request.started_ms < 0) {
       request.started_ms = begin;
@@ -86,11 +87,15 @@ bool Generator::step() {
   if (tracing(Trace::kPerf)) trace(Trace::kPerf, fmt::format("{}: {:.2f} ms", decided, now - begin));
   scheduler_.ran(now);
   const size_t vocab = wanted > 0 ? logits.size() / wanted : 0;
-  size_t at = 0;
-  for (const Scheduler::Row& row : rows) {
-    if (row.choices == 0) continue;
-    take_logits(row, logits.subspan(at, vocab), now);
-    at += vocab;
+  const std::span<const int32_t> best = executor_.best();
+  size_t at = 0, chosen = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (batch_[i].want == Logits::kBest) {
+      take_choices(rows[i], {}, best[chosen++], now);
+    } else if (batch_[i].want == Logits::kLast) {
+      take_choices(rows[i], logits.subspan(at, vocab), -1, now);
+      at += vocab;
+    }
   }
   fail_requests();
   return true;
@@ -111,7 +116,12 @@ void Generator::fail_requests() {
   failed_.clear();
 }
 
-void Generator::take_logits(const Scheduler::Row& row, std::span<const float> logits, double now_ms) {
+bool Generator::leaves_choice(const Scheduler::Row& row) const {
+  if (row.choices != 1 || row.prefill || row.item.tokens.size() != 1 || !executor_.can_choose()) return false;
+  return requests_.at(row.id.request).answers[static_cast<size_t>(row.id.sample)].wants_best();
+}
+
+void Generator::take_choices(const Scheduler::Row& row, std::span<const float> logits, int32_t best, double now_ms) {
   const auto entry = requests_.find(row.id.request);
   Request& request = entry->second;
   if (request.not_finite >= 0) return;
@@ -126,7 +136,8 @@ void Generator::take_logits(const Scheduler::Row& row, std::span<const float> lo
     } else {
       ++timing.decoded;
     }
-    const int32_t token = answer.choose(logits);
+    const int32_t token = logits.empty() ? best : answer.choose(logits);
+    if (logits.empty() && token < 0) answer.push(token);
     if (answer.not_finite()) {
       request.not_finite = id.sample;
       failed_.push_back(row.id.request);

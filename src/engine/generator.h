@@ -64,7 +64,10 @@ class Generator {
     int unfinished = 0;
     int not_finite = -1;  // the sample whose logits were not; -1: none's
   };
-  void take_logits(const Scheduler::Row& row, std::span<const float> logits, double now_ms);
+  // May the executor choose the row's next token?
+  bool leaves_choice(const Scheduler::Row& row) const;
+  // The choices of a row, from its logits or, where there are none, as the executor made it.
+  void take_choices(const Scheduler::Row& row, std::span<const float> logits, int32_t best, double now_ms);
   // Tells the rest and the end; returns whether it was the request's last.
   bool conclude(Request& request, SampleId id, double now_ms);
   // Ends requests whose logits are not finite, each with what explains it. The others go on.

@@ -29,7 +29,8 @@ struct DecodeProfile {
   int batch = 0;                                     // tokens a submit, for these
 };
 
-enum class Logits : uint8_t { kNone, kLast, kAll };
+// kBest: not the logits but the likeliest token alone (ties: the lowest id), see Executor::can_choose.
+enum class Logits : uint8_t { kNone, kLast, kAll, kBest };
 
 // Tokens that a batch appends to one sequence. What is computed for
 // this one depends on its own tokens, phase and wish alone.
@@ -94,6 +95,11 @@ class Executor {
   // for, item by item, [rows, vocab], valid until the next call. Fails where the cache has no room (see
   // KvCache::reserve), with what ran in earlier passes appended.
   virtual std::span<const float> run(std::span<const BatchItem> batch) = 0;
+
+  // May items of one token in Phase::kDecode want Logits::kBest? Then run() leaves their choices in best(), in the
+  // order of these items and as decode() gives them, and spares the logits their way to the host.
+  virtual bool can_choose() const { return false; }
+  virtual std::span<const int32_t> best() const { return {}; }
 
   // A prompt of fewer tokens than this is computed as decode does: there is nothing to gain by the numbers of prefill.
   virtual int min_prefill_tokens() const { return 1; }

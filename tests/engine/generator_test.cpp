@@ -159,7 +159,8 @@ std::vector<Case> cases(const std::string& backend, int rounds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, ManyAnswers, ::testing::ValuesIn(cases("cpu", 100)), case_name);
-INSTANTIATE_TEST_SUITE_P(WebGpu, ManyAnswers, ::testing::Values(Case{"gemma3-a", "webgpu", 1}), case_name);
+INSTANTIATE_TEST_SUITE_P(WebGpu, ManyAnswers,
+                         ::testing::Values(Case{"gemma3-a", "webgpu", 1}, Case{"gptoss-a", "webgpu", 1}), case_name);
 INSTANTIATE_TEST_SUITE_P(Ref, ManyAnswers, ::testing::ValuesIn(cases("ref", 2)), case_name);
 
 }  // namespace

@@ -115,5 +115,30 @@ TEST(Argmax, AdvancesTheState) {
   EXPECT_EQ(choose(device, logits, no_bits(3), 1, {.produced = 8}).out_tokens, std::vector<uint32_t>(8));
 }
 
+TEST(Argmax, ChoosesForEachColumn) {
+  DOPPLER_NEED_DEVICE(device);
+  constexpr uint32_t kPairs = 700, kColumns = 5, kRoom = 8;
+  std::mt19937 bits(3);
+  std::vector<uint32_t> pairs(size_t{kRoom} * kPairs * 2);
+  std::vector<uint32_t> expected(kRoom, 77);  // past the last column nothing is written
+  for (uint32_t c = 0; c < kRoom; ++c) {
+    uint32_t best = 0, key = 0;
+    for (uint32_t i = 0; i < kPairs; ++i) {
+      uint32_t* pair = &pairs[(size_t{c} * kPairs + i) * 2];
+      pair[0] = 0x80000000u + bits() % 200;           // many ties
+      if (c == 1 && i == 300) pair[0] = 0xffffffffu;  // NaN
+      pair[1] = i * 3;
+      if (pair[0] > key) key = pair[0], best = pair[1];
+    }
+    if (c < kColumns) expected[c] = c == 1 ? ~best : best;
+  }
+  const Buffer out = upload(device, "out_tokens", std::vector<uint32_t>(kRoom, 77));
+  Recording recording(device, "pick");
+  record_batch_pick(recording, "pick", upload(device, "state", std::vector<uint32_t>{9, 0, kColumns, 0}),
+                    upload(device, "pairs", pairs), kPairs, out, kRoom);
+  device.submit(recording);
+  EXPECT_EQ(read<uint32_t>(device, out, kRoom), expected);
+}
+
 }  // namespace
 }  // namespace doppler::gpu

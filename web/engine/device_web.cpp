@@ -227,6 +227,8 @@ void Device::submit(Recording& recording, int times) {
 }
 
 HostTimes Device::host_times() const { return state_->host_times; }
+void Device::submit_in_parts(Recording& recording) { submit(recording); }
+
 uint64_t Device::submits() const { return state_->submits; }
 uint64_t Device::dispatches() const { return state_->dispatches; }
 

@@ -58,11 +58,11 @@ fn workgroup_best(mine: vec2<u32>, lane: u32) -> vec2<u32> {
   return workgroupUniformLoad(&best_pair);
 }
 
-// The best of `count` pairs in `maxima`.
-fn best_of_maxima(count: u32, lane: u32) -> vec2<u32> {
+// The best of `count` pairs in `maxima`, from `first` on.
+fn best_of_maxima(first: u32, count: u32, lane: u32) -> vec2<u32> {
   var mine = kNoPair;
   for (var i = lane; i < count; i += threads) {
-    mine = better_of(mine, maxima[i]);
+    mine = better_of(mine, maxima[first + i]);
   }
   return workgroup_best(mine, lane);
 }
@@ -169,8 +169,36 @@ struct Params {
 
 @compute @workgroup_size(threads)
 fn main(@builtin(local_invocation_index) lane: u32) {
-  let best = best_of_maxima(params.count, lane);
+  let best = best_of_maxima(0u, params.count, lane);
   if (lane == 0u) {
     commit_token(best.y, best.x, params.advance);
+  }
+}
+
+// kernel: batch_pick
+// The greedy choice of every column that makes logits (project_batch.wgsl): the best of its pairs. A workgroup a column.
+// use: state
+// use: sort_key
+// use: best
+
+override threads: u32 = 256;
+
+struct Params {
+  count: u32,  // pairs of a column
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> state: State;
+@group(0) @binding(2) var<storage, read> maxima: array<vec2<u32>>;
+@group(0) @binding(3) var<storage, read_write> out_tokens: array<u32>;
+
+@compute @workgroup_size(threads)
+fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+  if (id.x >= state.draw) {
+    return;
+  }
+  let best = best_of_maxima(id.x * params.count, params.count, lane);
+  if (lane == 0u) {
+    out_tokens[id.x] = select(~best.y, best.y, is_finite_key(best.x));  // as commit_token()
   }
 }

@@ -24,22 +24,24 @@ constexpr uint32_t kMaxSplits = 32;
 uint32_t decode_workgroup_bytes(uint32_t head_dim, uint32_t heads, uint32_t round_dims) {
   const uint32_t vectors =
       head_dim + std::max(kThreads / kTeam * kTile, round_dims * (kThreads + 1)) + 3 * kTile + kTile / 8 + 1;
-  return 4 * heads * vectors + 6 * head_dim + head_dim + head_dim / 2 + 64;
+  return 4 * heads * vectors + 4 * head_dim + head_dim + head_dim / 2 + 64;
 }
 
 // Query heads of a workgroup: 1, 2 or 4. As few as keep within kEnoughWorkgroups, and as fit.
-uint32_t heads_together(const Capabilities& capabilities, const AttentionShape& shape, uint32_t splits) {
+uint32_t heads_together(const Capabilities& capabilities, const AttentionShape& shape, uint32_t splits,
+                        uint32_t columns) {
   uint32_t heads = shape.heads_per_kv() >= 3 ? 4 : shape.heads_per_kv();
   const auto too_many = [&] {
-    return shape.kv_heads * splits * div_up(shape.heads_per_kv(), heads / 2) <= kEnoughWorkgroups ||
+    return columns * shape.kv_heads * splits * div_up(shape.heads_per_kv(), heads / 2) <= kEnoughWorkgroups ||
            decode_workgroup_bytes(shape.head_dim, heads, 1) > capabilities.limits.workgroup_bytes;
   };
   while (heads > 1 && too_many()) heads /= 2;
   return heads;
 }
 
-Grid grid_of(const Capabilities& capabilities, const AttentionShape& shape, uint32_t splits) {
-  return {splits, shape.kv_heads * div_up(shape.heads_per_kv(), heads_together(capabilities, shape, splits)), 1};
+Grid grid_of(const Capabilities& capabilities, const AttentionShape& shape, uint32_t splits, uint32_t columns) {
+  const uint32_t heads = heads_together(capabilities, shape, splits, columns);
+  return {splits, shape.kv_heads * div_up(shape.heads_per_kv(), heads), columns};
 }
 
 constexpr uint32_t kRows = 4;  // of a team, as in ops/attention_prefill.wgsl
@@ -190,8 +192,8 @@ uint64_t partial_bytes(const AttentionShape& shape, uint32_t splits) {
 }
 
 Variant choose_attention_decode(const Capabilities& capabilities, const AttentionShape& shape, uint32_t splits,
-                                bool fused) {
-  const uint32_t heads = heads_together(capabilities, shape, splits);
+                                bool fused, uint32_t columns) {
+  const uint32_t heads = heads_together(capabilities, shape, splits, columns);
   uint32_t round_dims = 8;
   while (round_dims > 1 &&
          decode_workgroup_bytes(shape.head_dim, heads, round_dims) > capabilities.limits.workgroup_bytes) {
@@ -226,38 +228,50 @@ size_t record_attention_decode(Recording& recording, const std::string& step, co
        .cache = buffers.cache,
        .weights = buffers.weights,
        .partials = buffers.partials},
-      grid_of(recording.device().capabilities(), shape, splits));
+      grid_of(recording.device().capabilities(), shape, splits, 1));
 }
 
 size_t record_attention_fused(Recording& recording, const std::string& step, const AttentionShape& shape,
                               const HeadNorm& norm, const Projections& projections, const BoundBuffer& rope,
-                              const AttentionDecodeBuffers& buffers, uint32_t splits) {
+                              const AttentionDecodeBuffers& buffers, uint32_t splits, const AttentionColumns& columns) {
   check_attention_shape(shape, step);
-  return recording.dispatch<wgsl::AttentionFused>(
-      step, choose_attention_decode(recording.device().capabilities(), shape, splits, true),
-      {.heads = shape.heads,
-       .kv_heads = shape.kv_heads,
-       .table = shape.table,
-       .window = shape.window,
-       .splits = splits,
-       .scale = shape.scale,
-       .softcap = shape.softcap,
-       .sinks = shape.sinks,
-       .norm = norm.on,
-       .eps = norm.eps,
-       .norm_offset = norm.offset,
-       .q_offset = projections.q_offset,
-       .k_offset = projections.k_offset,
-       .v_offset = projections.v_offset},
-      {.state = buffers.state,
-       .q = projections.q,
-       .k = projections.k,
-       .v = projections.v,
-       .weights = buffers.weights,
-       .rope = rope,
-       .cache = buffers.cache,
-       .partials = buffers.partials},
-      grid_of(recording.device().capabilities(), shape, splits));
+  const Capabilities& capabilities = recording.device().capabilities();
+  const uint32_t count = std::max(1u, columns.columns);
+  const Grid grid = grid_of(capabilities, shape, splits, count);
+  const auto dispatch = [&](uint32_t stage) {
+    Variant variant = choose_attention_decode(capabilities, shape, splits, stage != 2, count);
+    variant.constants.emplace_back("stage", stage);
+    return recording.dispatch<wgsl::AttentionFused>(step, variant,
+                                                    {.heads = shape.heads,
+                                                     .kv_heads = shape.kv_heads,
+                                                     .table = columns.pages + shape.table,
+                                                     .window = shape.window,
+                                                     .splits = splits,
+                                                     .scale = shape.scale,
+                                                     .softcap = shape.softcap,
+                                                     .sinks = shape.sinks,
+                                                     .norm = norm.on,
+                                                     .eps = norm.eps,
+                                                     .norm_offset = norm.offset,
+                                                     .q_offset = projections.q_offset,
+                                                     .k_offset = projections.k_offset,
+                                                     .v_offset = projections.v_offset,
+                                                     .row = projections.q_stride,
+                                                     .many = columns.columns > 0,
+                                                     .table_stride = columns.stride},
+                                                    {.state = buffers.state,
+                                                     .q = projections.q,
+                                                     .k = projections.k,
+                                                     .v = projections.v,
+                                                     .weights = buffers.weights,
+                                                     .rope = rope,
+                                                     .cache = buffers.cache,
+                                                     .partials = buffers.partials},
+                                                    grid);
+  };
+  if (!columns.together) return dispatch(0);
+  dispatch(1);
+  return dispatch(2);
 }
 
 size_t record_attention_merge(Recording& recording, const std::string& step, const AttentionShape& shape,

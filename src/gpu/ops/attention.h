@@ -118,7 +118,7 @@ uint64_t partial_bytes(const AttentionShape& shape, uint32_t splits);
 // into one workgroup, so that keys and values are read once; but while there are few workgroups, each takes fewer
 // heads.
 Variant choose_attention_decode(const Capabilities& capabilities, const AttentionShape& shape, uint32_t splits,
-                                bool fused);
+                                bool fused, uint32_t columns = 1);
 Variant choose_attention_merge(const Capabilities& capabilities);
 
 struct AttentionDecodeBuffers {
@@ -132,10 +132,18 @@ struct AttentionDecodeBuffers {
 size_t record_attention_decode(Recording& recording, const std::string& step, const AttentionShape& shape,
                                const BoundBuffer& q, const AttentionDecodeBuffers& buffers, uint32_t splits);
 
-// From raw projections: norm, rotary embedding, store and attention in one dispatch.
+// From raw projections: norm, rotary embedding, store and attention in one dispatch. `columns` is 0 for one token, or
+// how many tokens of different sequences there may be: rows of the projections, each with partials of its own. Then the
+// state is that of KvPool::show_columns, where the pages of columns begin at `pages`, `stride` apart. `together`:
+// several columns may be tokens of one sequence, in order; that takes two dispatches.
+struct AttentionColumns {
+  uint32_t columns = 0, pages = 0, stride = 0;
+  bool together = false;
+};
 size_t record_attention_fused(Recording& recording, const std::string& step, const AttentionShape& shape,
                               const HeadNorm& norm, const Projections& projections, const BoundBuffer& rope,
-                              const AttentionDecodeBuffers& buffers, uint32_t splits);
+                              const AttentionDecodeBuffers& buffers, uint32_t splits,
+                              const AttentionColumns& columns = {});
 
 // out: f32 [heads · head_dim].
 size_t record_attention_merge(Recording& recording, const std::string& step, const AttentionShape& shape,

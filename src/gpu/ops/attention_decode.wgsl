@@ -2,15 +2,16 @@
 
 // snippet: merge_partials
 // Puts the splits of attention_decode or attention_fused together: out = Σ factor · partial, where a split's factor is
-// exp(its max - max of all) / total. For any kernel with the bindings `state: State` and
-// `partials: array<vec4<f32>>`, as its first stage: merged(…, i) is the i-th four elements of the [heads · head_dim]
-// result. Needs the snippets state and splits. Every thread works out its factors itself: all it needs is asked for at
+// exp(its max - max of all) / total. For any kernel with the binding `partials: array<vec4<f32>>` and a function
+// token_position(), as its first stage: merged(…, i) is the i-th four elements of the [heads · head_dim] result of
+// `column`. Needs the snippet splits. Every thread works out its factors itself: all it needs is asked for at
 // once, before it is known how many splits have keys, and nobody waits for anybody.
 struct Merge {
   heads: u32,
   head_dim: u32,
   splits: u32,
   window: u32,
+  column: u32,
 }
 
 struct SplitPart {
@@ -22,7 +23,7 @@ struct SplitPart {
 const kNoScore: f32 = -1e30;  // below any score
 
 fn used_splits(merge: Merge) -> u32 {
-  let position = state.position;
+  let position = token_position();
   let keys = position + 1u - oldest_key(position, merge.window);
   return active_splits(keys, merge.splits, 64u);
 }
@@ -30,8 +31,9 @@ fn used_splits(merge: Merge) -> u32 {
 fn read_split(merge: Merge, s: u32, i: u32, head: u32) -> SplitPart {
   let there = min(s, merge.splits - 1u);
   let width = merge.heads * merge.head_dim / 4u;
-  let pair = partials[merge.splits * width + there * merge.heads + head];
-  return SplitPart(pair.x, pair.y, partials[there * width + i]);
+  let first = merge.column * merge.splits * (width + merge.heads);
+  let pair = partials[first + merge.splits * width + there * merge.heads + head];
+  return SplitPart(pair.x, pair.y, partials[first + there * width + i]);
 }
 
 // What lies in a split without keys is anything at all.
@@ -116,7 +118,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
   let kv_head = id.y / blocks;
   let first_head = kv_head * heads_per_kv + id.y % blocks * kHeads;
   let head_count = min(kHeads, (kv_head + 1u) * heads_per_kv - first_head);
-  let split = Split(first, min(first + each, position + 1u), position, kv_head, params.kv_heads);
+  let split = Split(first, min(first + each, position + 1u), position, kv_head, params.kv_heads, params.table);
 
   read_tile(split, first, thread);
   for (var d = thread; d < head_dim; d += threads) {
@@ -129,7 +131,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
   }
   workgroupBarrier();
   attend(split, thread, params.softcap, sinks, has_sink);
-  write_split(SplitOut(id.x, params.splits, params.heads, first_head, head_count), thread);
+  write_split(SplitOut(id.x, params.splits, params.heads, first_head, head_count, 0u), thread);
 }
 
 // kernel: attention_merge
@@ -152,9 +154,13 @@ struct Params {
 @group(0) @binding(2) var<storage, read> partials: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> out: array<vec4<f32>>;
 
+fn token_position() -> u32 {
+  return state.position;
+}
+
 @compute @workgroup_size(threads)
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-  let merge = Merge(params.heads, params.head_dim, params.splits, params.window);
+  let merge = Merge(params.heads, params.head_dim, params.splits, params.window, 0u);
   let i = id.x * threads + thread;
   if (i < params.heads * params.head_dim / 4u) {
     out[i] = merged(merge, i);

@@ -151,13 +151,15 @@ uint64_t experts_between_bytes(const Capabilities& capabilities, const ExpertsSh
 
 void record_experts_up(Recording& recording, const std::string& step, const ExpertsShape& shape, const Weight& up,
                        const ExpertsInput& input, const BoundBuffer& bias, const Glu& glu, const BoundBuffer& between,
-                       const BoundBuffer& route) {
+                       const BoundBuffer& route, uint32_t columns) {
   const Capabilities& capabilities = recording.device().capabilities();
   const Variant variant = choose_experts_up(capabilities, shape);
   const uint64_t rows = 2 * shape.ffn;
   const uint32_t workgroups = div_up(rows, up_tiles(capabilities, shape).rows_per_workgroup());
   for (const WeightPart& part : up.parts) {
     const PartExperts here = experts_of(up, part, rows);
+    Grid grid = linear_grid(uint64_t{shape.k} * workgroups, capabilities.limits);
+    grid.z = columns;
     recording.dispatch<wgsl::ExpertsUp>(step, variant,
                                         {.cols = u32(shape.hidden),
                                          .pieces = u32(pieces_of(shape.hidden)),
@@ -174,7 +176,8 @@ void record_experts_up(Recording& recording, const std::string& step, const Expe
                                          .alpha = glu.alpha,
                                          .eps = input.eps,
                                          .offset = input.offset,
-                                         .over_all = input.over_all},
+                                         .over_all = input.over_all,
+                                         .between = u32(experts_between_bytes(capabilities, shape) / 4)},
                                         {.r = input.r,
                                          .norms = input.norms,
                                          .scores = input.scores,
@@ -183,36 +186,38 @@ void record_experts_up(Recording& recording, const std::string& step, const Expe
                                          .bias = bias.buffer ? bias : input.norms,
                                          .y = between,
                                          .route = route},
-                                        linear_grid(uint64_t{shape.k} * workgroups, capabilities.limits));
+                                        grid);
   }
 }
 
 void record_experts_down(Recording& recording, const std::string& step, const ExpertsShape& shape, const Weight& down,
                          const BoundBuffer& between, const BoundBuffer& route, const BoundBuffer& bias,
-                         const BoundBuffer& y) {
+                         const BoundBuffer& y, uint32_t columns) {
   const Capabilities& capabilities = recording.device().capabilities();
   const Variant variant = choose_experts_down(capabilities, shape);
   const Tiles tiles = down_tiles(capabilities, shape);
   for (const WeightPart& part : down.parts) {
     const PartExperts here = experts_of(down, part, shape.hidden);
-    recording.dispatch<wgsl::ExpertsDown>(
-        step, variant,
-        {.cols = u32(shape.ffn),
-         .pieces = u32(shape.k * pieces_of(shape.ffn)),
-         .stride = u32(down.stride / 16),
-         .rows = u32(shape.hidden),
-         .k = shape.k,
-         .first_expert = here.first,
-         .part_experts = here.count,
-         .bias = bias.buffer ? 1u : 0u,
-         .add = part.first_row > 0 ? 1u : 0u},
-        {.x = between,
-         .route = route,
-         .w2 = part.bound(down.stride),
-         .w4 = part.bound(down.stride),
-         .bias = bias.buffer ? bias : route,
-         .y = y},
-        linear_grid(div_up(shape.hidden, tiles.rows_per_workgroup()), capabilities.limits));
+    Grid grid = linear_grid(div_up(shape.hidden, tiles.rows_per_workgroup()), capabilities.limits);
+    grid.z = columns;
+    recording.dispatch<wgsl::ExpertsDown>(step, variant,
+                                          {.cols = u32(shape.ffn),
+                                           .pieces = u32(shape.k * pieces_of(shape.ffn)),
+                                           .stride = u32(down.stride / 16),
+                                           .rows = u32(shape.hidden),
+                                           .k = shape.k,
+                                           .first_expert = here.first,
+                                           .part_experts = here.count,
+                                           .bias = bias.buffer ? 1u : 0u,
+                                           .add = part.first_row > 0 ? 1u : 0u,
+                                           .between = u32(experts_between_bytes(capabilities, shape) / 16)},
+                                          {.x = between,
+                                           .route = route,
+                                           .w2 = part.bound(down.stride),
+                                           .w4 = part.bound(down.stride),
+                                           .bias = bias.buffer ? bias : route,
+                                           .y = y},
+                                          grid);
   }
 }
 

@@ -22,7 +22,8 @@ Variant choose_combine(const Capabilities& capabilities);
 void record_combine(Recording& recording, const std::string& step, const BoundBuffer& experts, const BoundBuffer& route,
                     const BoundBuffer& out, uint64_t tokens, uint32_t width, uint32_t k);
 
-// The experts of one decoded token in two dispatches: the choice with gate, up and activation, and down with the sum.
+// The experts of decoded tokens in two dispatches: the choice with gate, up and activation, and down with the sum. One
+// token, or `columns` of them: then every buffer has as many rows of what is said here of one.
 // Of W only the chosen experts' rows are read; which ones they are never leaves the GPU.
 struct ExpertsShape {
   DType dtype = DType::kMXFP4;
@@ -50,11 +51,11 @@ struct ExpertsInput {
 // route f32 [2k] is written; between: experts_between_bytes().
 void record_experts_up(Recording& recording, const std::string& step, const ExpertsShape& shape, const Weight& up,
                        const ExpertsInput& input, const BoundBuffer& bias, const Glu& glu, const BoundBuffer& between,
-                       const BoundBuffer& route);
+                       const BoundBuffer& route, uint32_t columns = 1);
 // y f32 [hidden] = Σ weight · expert's output
 void record_experts_down(Recording& recording, const std::string& step, const ExpertsShape& shape, const Weight& down,
                          const BoundBuffer& between, const BoundBuffer& route, const BoundBuffer& bias,
-                         const BoundBuffer& y);
+                         const BoundBuffer& y, uint32_t columns = 1);
 
 // out [tokens, k, rows] = x · W[expert]ᵀ (+ the expert's bias) for the k experts every token chose: tokens are grouped
 // by expert on the GPU, so that each expert's rows are read once for all tokens of a tile, and experts nobody chose are

@@ -1,4 +1,4 @@
-// The experts of one decoded token.
+// The experts of decoded tokens, a column each (z of the grid): one, or those of many sequences.
 
 // kernel: experts_up
 // The chosen experts' gate and up of norm(r) for one token, with the choice before and the activation after it: every
@@ -35,6 +35,7 @@ struct Params {
   eps: f32,
   offset: f32,
   over_all: u32,         // see route.wgsl
+  between: u32,          // words of a column of y
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -56,6 +57,7 @@ var<private> kept_norms: array<vec4<f32>, kMaxTurns>;
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,
         @builtin(local_invocation_index) thread: u32) {
   let index = workgroup_index(id, count);
+  column = id.z;
   if (index >= params.k * params.rank_workgroups) {
     return;
   }
@@ -64,20 +66,20 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   let quads = params.cols / 4u;
   prepare_choice(thread);
   for (var e = thread; e < params.experts; e += lanes * groups) {
-    expert_scores[e] = scores[e];
+    expert_scores[e] = scores[column * params.experts + e];
   }
   for (var t = 0u; t < turns; t++) {
     let q = thread + t * lanes * groups;
     let there = min(q, quads - 1u);
-    kept_quads[t] = select(vec4<f32>(0.0), r[there], q < quads);
+    kept_quads[t] = select(vec4<f32>(0.0), r[column * quads + there], q < quads);
     kept_norms[t] = norms[there];
   }
   workgroupBarrier();
   choose_experts(thread, lanes * groups, params.experts, params.k);
   let expert = workgroupUniformLoad(&chosen_experts[rank]);
   if (index == 0u && thread < params.k) {
-    route[thread] = f32(chosen_experts[thread]);
-    route[params.k + thread] = chosen_weight(thread, params.k, params.over_all * params.experts);
+    route[column * 2u * params.k + thread] = f32(chosen_experts[thread]);
+    route[(column * 2u + 1u) * params.k + thread] = chosen_weight(thread, params.k, params.over_all * params.experts);
   }
   if (expert < params.first_expert || expert >= params.first_expert + params.part_experts) {
     return;
@@ -125,6 +127,7 @@ struct Params {
   part_experts: u32,  // in it
   bias: u32,
   add: u32,           // 1: to what another part left in y
+  between: u32,       // vec4<u32> of a column of x
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -139,6 +142,7 @@ struct Params {
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,
         @builtin(local_invocation_index) thread: u32) {
   let first = workgroup_index(id, count) * groups * rows * bands;
+  column = id.z;
   take_ranks(thread);
   workgroupBarrier();
   prefetch(first, thread);

@@ -23,7 +23,7 @@ requires packed_4x8_integer_dot_product;
 
 // A thread's piece of x as int8 with one scale: a third of the instructions of the float dot product. Made once and used
 // for all rows the thread goes down. The error of an element is at most scale / 2 = max|piece| / 254.
-// lib/<type>.wgsl has raw_int_dot().
+// lib/<type>.wgsl has raw_int_add().
 struct X {
   low: vec4<u32>,   // 16 signed bytes
   high: vec4<u32>,
@@ -33,11 +33,12 @@ struct X {
 }
 alias Held = X;
 
+fn x_total(x: X) -> f32 {
+  return x.scale * f32(x.low_sum + x.high_sum);
+}
+
 const kOnes = 0x01010101u;
 
-fn x_dot4(w: vec4<u32>, v: vec4<u32>) -> i32 {
-  return (dot4I8Packed(w.x, v.x) + dot4I8Packed(w.y, v.y)) + (dot4I8Packed(w.z, v.z) + dot4I8Packed(w.w, v.w));
-}
 // Of bits, where NaN is above every number: a piece that holds one has no number for a scale.
 fn highest(v: vec4<u32>) -> f32 {
   return bitcast<f32>(max(max(v.x, v.y), max(v.z, v.w)));
@@ -56,10 +57,10 @@ fn hold(v: Piece) -> Held {
   let low = vec4<u32>(to_bytes(v.a * inverse), to_bytes(v.b * inverse), to_bytes(v.c * inverse), to_bytes(v.d * inverse));
   let high = vec4<u32>(to_bytes(v.e * inverse), to_bytes(v.f * inverse), to_bytes(v.g * inverse), to_bytes(v.h * inverse));
   let ones = vec4<u32>(kOnes);
-  return X(low, high, scale, x_dot4(low, ones), x_dot4(high, ones));
+  return X(low, high, scale, sixteen_products(0, low, ones), sixteen_products(0, high, ones));
 }
 fn held_dot(raw: Raw, piece: u32, x: Held) -> f32 {
-  return raw_int_dot(raw, piece, x);
+  return raw_int_add(0.0, raw, piece, x);
 }
 
 // kernel: matvec

@@ -60,4 +60,32 @@ struct SplitAttention {
 void record_project_merge(Recording& recording, const std::string& step, const Weight& weight,
                           const SplitAttention& input, const Epilogue& epilogue, const BoundBuffer& y);
 
+// The same for tokens of many sequences, a column each: first x of every column is made ready, then one pass over W
+// serves all of them. A column's numbers are those of the functions above, bit for bit. The state says how many columns
+// there are and where they stand (KvPool::show_columns); a grid has room for `most`.
+struct BatchColumns {
+  BoundBuffer state;
+  uint32_t most = 0;
+  bool last = false;  // of the columns those that make logits, which become the first
+};
+// What record_project_batch() takes: batch_x_bytes() a column, and the factors of norms, or none.
+struct BatchX {
+  BoundBuffer values, factors;
+};
+uint64_t batch_x_bytes(const Capabilities& capabilities, const Weight& weight);
+
+// x, branch and r of `input` are [column][cols].
+void record_batch_norm(Recording& recording, const std::string& step, const Weight& weight, const ResidualNorm& input,
+                       const Epilogue& epilogue, const BatchColumns& columns, const BatchX& x);
+void record_batch_merge(Recording& recording, const std::string& step, const Weight& weight,
+                        const SplitAttention& input, const BatchColumns& columns, const BatchX& x);
+// Of values that are there as floats [column][cols]. Returns what to multiply: `x`, or the values themselves.
+BatchX record_batch_values(Recording& recording, const std::string& step, const Weight& weight,
+                           const BoundBuffer& values, const BatchColumns& columns, const BatchX& x);
+// width: of a column of y, in results or in pairs. Epilogue::int8 is not looked at, and neither is its scale.
+void record_project_batch(Recording& recording, const std::string& step, const Weight& weight, const BatchX& x,
+                          const Epilogue& epilogue, const BatchColumns& columns, uint32_t width, const BoundBuffer& y);
+// Pairs that record_project_batch leaves in a column with Epilogue::best.
+uint32_t batch_pairs(const Capabilities& capabilities, const Weight& weight, const BatchColumns& columns);
+
 }  // namespace doppler::gpu

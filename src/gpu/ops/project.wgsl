@@ -12,6 +12,7 @@
 // use: project_out = plain
 // use: soft_cap = tanh
 // use: project
+// use: dense_rows
 // use: project_rows = dense
 
 struct Params {
@@ -72,6 +73,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
 // use: project_out = plain
 // use: soft_cap = tanh
 // use: project
+// use: dense_rows
 // use: project_rows = dense
 
 struct Params {
@@ -118,6 +120,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
 // use: project_out = plain
 // use: soft_cap = tanh
 // use: project
+// use: dense_rows
 // use: project_rows = dense
 
 struct Params {
@@ -145,12 +148,16 @@ struct Params {
 @group(0) @binding(5) var<storage, read> bias: array<f32>;
 @group(0) @binding(6) var<storage, read_write> y: array<u32>;
 
+fn token_position() -> u32 {
+  return state.position;
+}
+
 @compute @workgroup_size(lanes * groups)
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,
         @builtin(local_invocation_index) thread: u32) {
   let first = workgroup_index(id, count) * groups * rows * bands;
   prefetch(first, thread);
-  let merge = Merge(params.heads, params.head_dim, params.splits, params.window);
+  let merge = Merge(params.heads, params.head_dim, params.splits, params.window, 0u);
   for (var quad = thread; quad < max_pieces * 8u; quad += lanes * groups) {
     var v = vec4<f32>(0.0);
     if (quad * 4u < params.cols) {

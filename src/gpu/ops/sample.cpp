@@ -39,6 +39,12 @@ size_t record_argmax_pick(Recording& recording, const std::string& step, const B
       {.maxima = pairs, .state = tokens.state, .out_tokens = tokens.out_tokens, .seen = tokens.seen}, {});
 }
 
+void record_batch_pick(Recording& recording, const std::string& step, const BoundBuffer& state,
+                       const BoundBuffer& pairs, uint32_t pair_count, const BoundBuffer& out_tokens, uint32_t columns) {
+  recording.dispatch<wgsl::BatchPick>(step, choose_argmax(recording.device().capabilities()), {.count = pair_count},
+                                      {.state = state, .maxima = pairs, .out_tokens = out_tokens}, {columns, 1, 1});
+}
+
 uint64_t sample_bin_bytes() { return uint64_t{4} * 4 * kBins; }
 uint64_t sample_list_bytes(uint32_t vocab) { return uint64_t{8} * vocab; }
 

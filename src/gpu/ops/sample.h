@@ -29,6 +29,12 @@ size_t record_argmax_parts(Recording& recording, const std::string& step, const 
 size_t record_argmax_pick(Recording& recording, const std::string& step, const BoundBuffer& pairs, uint32_t pair_count,
                           const TokenBuffers& tokens, uint32_t advance);
 
+// The greedy choice of each of `columns` tokens from its pairs, [column][pair_count]: out_tokens u32 [columns], as
+// TokenBuffers has them. The
+// state says how many columns there are (KvPool::show_columns).
+void record_batch_pick(Recording& recording, const std::string& step, const BoundBuffer& state,
+                       const BoundBuffer& pairs, uint32_t pair_count, const BoundBuffer& out_tokens, uint32_t columns);
+
 // A random choice by temperature, top-k, top-p and min-p with an optional repetition penalty, the same choice as the
 // sampler on the CPU makes of the same logits, seed and draw (but for draws that fall on a rounding border).
 struct SampleOptions {

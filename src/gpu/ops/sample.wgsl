@@ -98,7 +98,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     atomicStore(&lows[bin], 0u);
     atomicStore(&highs[bin], 0u);
   }
-  let best = best_of_maxima(params.pairs, lane);
+  let best = best_of_maxima(0u, params.pairs, lane);
   if (is_finite_key(best.x)) {
     let highest = bitcast<f32>(key_bits(best.x));
     count_key(a, highest);
@@ -197,7 +197,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   for (var n = lane; n < kBins; n += threads) {
     atomicStore(&counts[n], 0u);
   }
-  let best = best_of_maxima(params.pairs, lane);
+  let best = best_of_maxima(0u, params.pairs, lane);
   if (!is_finite_key(best.x)) {
     return;
   }

@@ -129,7 +129,7 @@ fn sum_bins(lane: u32) {
 
 @compute @workgroup_size(threads)
 fn main(@builtin(local_invocation_index) lane: u32) {
-  let best = best_of_maxima(params.pairs, lane);
+  let best = best_of_maxima(0u, params.pairs, lane);
   sum_bins(lane);
 
   let all = workgroupUniformLoad(&count_to[kBins - 1u]);

@@ -127,6 +127,21 @@ JoinedWeight upload_joined(Device& device, std::span<const Tensor* const> tensor
   return joined;
 }
 
+std::vector<Weight> rows_by_type(const Weight& weight) {
+  if (!weight.second) return {weight};
+  const Weight::Second& second = *weight.second;
+  Weight first = weight, last = weight;
+  first.second.reset();
+  first.rows = first.parts[0].rows = second.first_row;
+  last.second.reset();
+  last.dtype = DType::kQ6_K;
+  last.rows = weight.rows - second.first_row;
+  last.stride = second.stride;
+  last.parts[0].rows = last.rows;
+  last.parts[0].offset = second.offset;
+  return {first, last};
+}
+
 Buffer upload_vector(Device& device, const Tensor& tensor) {
   const size_t cols = static_cast<size_t>(tensor.cols()), rows = static_cast<size_t>(tensor.rows());
   std::vector<float> values(rows * cols);

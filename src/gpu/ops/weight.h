@@ -62,6 +62,10 @@ struct JoinedWeight {
 bool can_join(const Capabilities& capabilities, std::span<const Tensor* const> tensors);
 JoinedWeight upload_joined(Device& device, std::span<const Tensor* const> tensors);
 
+// Its rows by type: itself, or the first ones and Weight::second as weights of their own, which a kernel that knows but
+// one type reads faster.
+std::vector<Weight> rows_by_type(const Weight& weight);
+
 // Norm weights, biases, sinks: any type, all elements, as f32.
 Buffer upload_vector(Device& device, const Tensor& tensor);
 

@@ -27,6 +27,22 @@ ExpertsShape experts_shape(const GpuContext& context, const FusedGroup& up) {
 
 bool is_qkv(const FusedGroup& group) { return group.matmuls.size() == 3; }
 
+// Is the group's activation for the matrix that follows, and nobody else, so that it can be left as that takes it?
+bool feeds_stored(const GpuContext& context, size_t index) {
+  const FusedGroup& group = context.groups[index];
+  if (group.glu < 0 || index + 1 == context.groups.size()) return false;
+  if (context.groups[index + 1].fusion != Fusion::kSingle) return false;
+  const Step& next = context.step(context.groups[index + 1].steps[0]);
+  const int result = context.step(group.glu).output;
+  if (!std::holds_alternative<MatMul>(next.op) || next.inputs[0] != result) return false;
+  if (!can_project_stored(context.device.capabilities(), shape_of(context.weights.matrix(next.weights[0].slot))))
+    return false;
+  const std::vector<Step>& steps = context.plan.steps;
+  return std::count_if(steps.begin(), steps.end(), [&](const Step& step) {
+           return std::count(step.inputs.begin(), step.inputs.end(), result) > 0;
+         }) == 1;
+}
+
 }  // namespace
 
 bool DecodeProgram::possible(const GpuContext& context) {
@@ -60,25 +76,42 @@ bool DecodeProgram::possible(const GpuContext& context) {
   return true;
 }
 
+bool DecodeProgram::possible_for_columns(const GpuContext& context) {
+  if (!possible(context) || context.groups.back().fusion != Fusion::kProjectNorm) return false;
+  for (size_t g = 0; g < context.groups.size(); ++g) {
+    const Step& step = context.step(context.groups[g].steps[0]);
+    if (context.groups[g].fusion != Fusion::kSingle || !std::holds_alternative<MatMul>(step.op)) continue;
+    // What is too wide for these goes to matvec.h, which adds up in another order.
+    const MatvecShape shape = shape_of(context.weights.matrix(step.weights[0].slot));
+    if (!can_project(context.device.capabilities(), shape) && !(g > 0 && feeds_stored(context, g - 1))) return false;
+  }
+  return true;
+}
+
 DecodeProgram::DecodeProgram(GpuContext& context, const std::optional<Sampling>& sampling, const TapSteps* tapped)
+    : DecodeProgram(context, sampling, tapped, {}) {}
+
+DecodeProgram::DecodeProgram(GpuContext& context, const std::optional<Sampling>& sampling, const TapSteps* tapped,
+                             const DecodeColumns& columns)
     : c_(context),
+      columns_(columns),
+      rows_(std::max(1u, columns.most)),
       sampling_(sampling),
       recording_(context.device, "decode"),
       groups_(context.groups),
       taps_(context, tapped),
       plan_(share_buffers(context.plan, steps_of(groups_))) {
   Device& device = c_.device;
-  for (const int width : plan_.widths)
-    buffers_.push_back(device.create_buffer("token values", static_cast<uint64_t>(width) * 4));
+  make_value_buffers();
   const ModelConfig& config = c_.config;
-  qkv_ = device.create_buffer("qkv", static_cast<uint64_t>(config.q_width() + 2 * config.kv_width()) * 4);
+  qkv_ = device.create_buffer("qkv", rows_ * static_cast<uint64_t>(config.q_width() + 2 * config.kv_width()) * 4);
   spare_ = device.create_buffer("spare residual", static_cast<uint64_t>(config.hidden) * 4);
   uint64_t partial = 0;
   for (const LayerCache& cache : c_.kv.layers()) {
     const int longest =
         cache.shape.window > 0 ? std::min(static_cast<int>(cache.shape.window), c_.context) : c_.context;
     splits_.push_back(choose_splits(device.capabilities(), cache.shape, static_cast<uint32_t>(longest)));
-    const uint64_t own = partial_bytes(cache.shape, splits_.back());
+    const uint64_t own = rows_ * partial_bytes(cache.shape, splits_.back());
     partial = std::max(partial, own);
     const int layer = static_cast<int>(splits_.size()) - 1;
     if (taps_.attention(layer)) own_partials_[layer] = device.create_buffer("attention splits", own);
@@ -89,17 +122,73 @@ DecodeProgram::DecodeProgram(GpuContext& context, const std::optional<Sampling>&
     if (group.fusion != Fusion::kExpertsUp) continue;
     between = std::max(between, experts_between_bytes(device.capabilities(), experts_shape(c_, group)));
   }
-  if (between > 0) between_ = device.create_buffer("experts' gate and up", between);
+  if (between > 0) between_ = device.create_buffer("experts' gate and up", rows_ * between);
+  if (of_columns()) make_column_buffers();
   if (sampling_) make_choice_buffers();
   for (size_t g = 0; g < groups_.size(); ++g) record_group(g);
   record_recomputed();
   taps_.record(recording_);
-  if (sampling_) choose(logits());
+  if (sampling_) choose(of_columns() ? pairs_ : logits());
+}
+
+// Those of columns leave out the logits, which are large and have a buffer of their own, if any.
+void DecodeProgram::make_value_buffers() {
+  std::vector<int> widths = plan_.widths;
+  if (of_columns()) {
+    std::fill(widths.begin(), widths.end(), 0);
+    for (size_t v = 0; v < c_.plan.values.size(); ++v) {
+      const int b = plan_.buffer_of[v];
+      if (b < 0 || static_cast<int>(v) == c_.plan.steps.back().output) continue;
+      int& width = widths[static_cast<size_t>(b)];
+      width = std::max(width, c_.plan.values[v].width);
+    }
+    if (!sampling_) {
+      logits_ =
+          c_.device.create_buffer("logits of columns", columns_.logits * static_cast<uint64_t>(c_.config.vocab) * 4);
+    }
+  }
+  for (const int width : widths) {
+    buffers_.push_back(
+        c_.device.create_buffer("token values", rows_ * uint64_t{4} * static_cast<uint64_t>(std::max(1, width))));
+  }
+}
+
+void DecodeProgram::make_column_buffers() {
+  uint64_t most = 16;
+  const auto see = [&](const Weight& weight) {
+    most = std::max(most, batch_x_bytes(c_.device.capabilities(), weight));
+  };
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const Step& step = c_.step(groups_[g].steps[0]);
+    if (groups_[g].fusion == Fusion::kProjectNorm) {
+      for (const WeightRun& run : c_.weights.group(g).runs) see(run.weight);
+    } else if (std::holds_alternative<MatMul>(step.op)) {
+      see(c_.weights.matrix(step.weights[0].slot));
+    }
+  }
+  column_values_ = c_.device.create_buffer("x of columns", rows_ * most);
+  column_factors_ = c_.device.create_buffer("norms of columns", rows_ * 4);
+}
+
+void DecodeProgram::project_columns(const std::string& step, const Weight& weight, const BoundBuffer& values,
+                                    const Epilogue& epilogue, const Buffer& y) {
+  const BatchX x = record_batch_values(recording_, step, weight, values, batch_columns(), {column_values_, {}});
+  record_project_batch(recording_, step, weight, x, epilogue, batch_columns(), static_cast<uint32_t>(weight.rows), y);
 }
 
 void DecodeProgram::make_choice_buffers() {
   Device& device = c_.device;
   const uint32_t vocab = static_cast<uint32_t>(c_.config.vocab);
+  if (of_columns()) {
+    for (const WeightRun& run : c_.weights.group(groups_.size() - 1).runs) {
+      for (const Weight& weight : rows_by_type(run.weight)) {
+        pair_count_ += batch_pairs(device.capabilities(), weight, batch_columns(true));
+      }
+    }
+    pairs_ = device.create_buffer("argmax pairs", columns_.logits * pair_count_ * 8ull);
+    out_tokens_ = device.create_buffer("chosen tokens", columns_.logits * 4ull);
+    return;
+  }
   out_tokens_ = device.create_buffer("chosen tokens", kKeptTokens * 4);
   seen_ = device.create_buffer("seen tokens", div_up(vocab, 32) * 4);
   pair_count_ = argmax_pairs(vocab);
@@ -127,6 +216,7 @@ void DecodeProgram::set_text(std::span<const int32_t> before, int32_t token) {
 
 const Buffer& DecodeProgram::value(int v) const {
   if (const Buffer* kept = taps_.value(v)) return *kept;
+  if (logits_ && v == c_.plan.steps.back().output) return logits_;
   return buffers_[static_cast<size_t>(plan_.buffer_of[static_cast<size_t>(v)])];
 }
 
@@ -138,6 +228,10 @@ const Buffer& DecodeProgram::qkv(int layer) const {
 const Buffer& DecodeProgram::partials(int layer) const {
   const auto own = own_partials_.find(layer);
   return own == own_partials_.end() ? partials_ : own->second;
+}
+
+bool DecodeProgram::leaves_int8(size_t index) const {
+  return feeds_stored(c_, index) && !taps_.value(c_.step(groups_[index].glu).output);
 }
 
 const std::string& DecodeProgram::name(const FusedGroup& group) const { return c_.step(group.steps.back()).name; }
@@ -181,31 +275,31 @@ void DecodeProgram::project_norm(size_t index) {
   if (group.glu >= 0) epilogue.activation = std::get<Glu>(c_.step(group.glu).op).activation;
   if (group.scale >= 0) epilogue.scale = std::get<Scale>(c_.step(group.scale).op).factor;
   if (group.softcap >= 0) epilogue.softcap = std::get<SoftCap>(c_.step(group.softcap).op).cap;
-  epilogue.int8 = leaves_int8(index);
+  epilogue.int8 = !of_columns() && leaves_int8(index);
   epilogue.best = index + 1 == groups_.size() && only_best();
   const Buffer& y = epilogue.best   ? pairs_
                     : is_qkv(group) ? qkv(norm.layer)
                                     : value(c_.step(group.steps.back()).output);
   for (const WeightRun& run : weights.runs) {
     epilogue.first_row = run.first_row;
+    if (of_columns()) {
+      const uint32_t width = epilogue.best ? pair_count_ : group.glu >= 0 ? weights.rows / 2 : weights.rows;
+      const BatchX x{column_values_, column_factors_};
+      const BatchColumns columns = batch_columns(index + 1 == groups_.size());
+      record_batch_norm(recording_, name(group), run.weight, input, epilogue, columns, x);
+      for (const Weight& weight : rows_by_type(run.weight)) {
+        record_project_batch(recording_, name(group), weight, x, epilogue, columns, width, y);
+        epilogue.first_row += static_cast<uint32_t>(weight.rows);
+        if (epilogue.best) epilogue.first_pair += batch_pairs(c_.device.capabilities(), weight, columns);
+      }
+      input.keep = false;
+      continue;
+    }
     record_project_norm(recording_, name(group), run.weight, input, epilogue, y);
     if (epilogue.best) epilogue.first_pair += best_pairs(c_.device.capabilities(), run.weight);
     input.keep = false;  // one dispatch stores the residual; the others must not be bound to it, or they would wait
     input.r = spare_;
   }
-}
-
-bool DecodeProgram::leaves_int8(size_t index) const {
-  const FusedGroup& group = groups_[index];
-  if (group.glu < 0 || index + 1 == groups_.size() || groups_[index + 1].fusion != Fusion::kSingle) return false;
-  const Step& next = c_.step(groups_[index + 1].steps[0]);
-  const int result = c_.step(group.glu).output;
-  if (taps_.value(result)) return false;
-  const Weight* down = std::holds_alternative<MatMul>(next.op) ? &c_.weights.matrix(next.weights[0].slot) : nullptr;
-  if (!down || next.inputs[0] != result || !can_project_stored(c_.device.capabilities(), shape_of(*down))) return false;
-  return std::count_if(c_.plan.steps.begin(), c_.plan.steps.end(), [&](const Step& step) {
-           return std::count(step.inputs.begin(), step.inputs.end(), result) > 0;
-         }) == 1;
 }
 
 void DecodeProgram::attention(const FusedGroup& group) {
@@ -218,8 +312,10 @@ void DecodeProgram::attention(const FusedGroup& group) {
   const auto& rope = std::get<Rope>(c_.step(group.steps[group.steps.size() - 3]).op);
   record_attention_fused(recording_, step.name, cache.shape, norm, packed_projections(qkv(op.layer), cache.shape),
                          c_.ropes[static_cast<size_t>(rope.rope)],
-                         {c_.state, c_.weights.head_weights(op.layer), cache.buffer, partials(op.layer)},
-                         splits_[layer]);
+                         {of_columns() ? c_.kv.column_state() : c_.state, c_.weights.head_weights(op.layer),
+                          cache.buffer, partials(op.layer)},
+                         splits_[layer],
+                         of_columns() ? c_.kv.attention_columns(columns_.most, columns_.together) : AttentionColumns());
 }
 
 void DecodeProgram::merge(const FusedGroup& group) {
@@ -227,9 +323,15 @@ void DecodeProgram::merge(const FusedGroup& group) {
   const size_t layer = static_cast<size_t>(step.layer);
   Epilogue epilogue;
   if (step.weights.size() > 1) epilogue.bias = c_.weights.vector(step.weights[1].slot);
-  record_project_merge(recording_, step.name, c_.weights.matrix(step.weights[0].slot),
-                       {c_.kv.layers()[layer].shape, c_.state, partials(step.layer), splits_[layer]}, epilogue,
-                       value(step.output));
+  const Weight& weight = c_.weights.matrix(step.weights[0].slot);
+  const SplitAttention input{c_.kv.layers()[layer].shape, c_.state, partials(step.layer), splits_[layer]};
+  if (of_columns()) {
+    const BatchX x{column_values_, {}};
+    record_batch_merge(recording_, step.name, weight, input, batch_columns(), x);
+    return record_project_batch(recording_, step.name, weight, x, epilogue, batch_columns(),
+                                static_cast<uint32_t>(weight.rows), value(step.output));
+  }
+  record_project_merge(recording_, step.name, weight, input, epilogue, value(step.output));
 }
 
 void DecodeProgram::experts_up(const FusedGroup& group) {
@@ -240,7 +342,7 @@ void DecodeProgram::experts_up(const FusedGroup& group) {
   record_experts_up(
       recording_, name(group), experts_shape(c_, group), c_.weights.matrix(up.weights[0].slot),
       {value(norm.inputs[0]), norms, value(route.inputs[0]), op.eps, op.offset, std::get<Route>(route.op).over_all},
-      bias, std::get<Glu>(c_.step(group.steps[2]).op), between_, value(route.output));
+      bias, std::get<Glu>(c_.step(group.steps[2]).op), between_, value(route.output), rows_);
 }
 
 void DecodeProgram::experts_down(const FusedGroup& before) {
@@ -248,16 +350,16 @@ void DecodeProgram::experts_down(const FusedGroup& before) {
   const BoundBuffer bias =
       down.weights.size() > 1 ? BoundBuffer(c_.weights.vector(down.weights[1].slot)) : BoundBuffer();
   record_experts_down(recording_, sum.name, experts_shape(c_, before), c_.weights.matrix(down.weights[0].slot),
-                      between_, value(down.inputs[1]), bias, value(sum.output));
+                      between_, value(down.inputs[1]), bias, value(sum.output), rows_);
 }
 
 void DecodeProgram::single(const Step& step, bool stored) {
   const auto& out = [&]() -> const Buffer& { return value(step.output); };
   const auto width = static_cast<uint64_t>(c_.width(step.output));
   if (const auto* embed = std::get_if<Embed>(&step.op)) {
-    constexpr uint32_t kTokenInState = offsetof(DecodeState, token) / 4;
-    record_embed(recording_, step.name, c_.weights.matrix(step.weights[0].slot), c_.state, out(), 1, embed->scale,
-                 kTokenInState);
+    const uint32_t token = of_columns() ? c_.kv.first_column_token() : offsetof(DecodeState, token) / 4;
+    record_embed(recording_, step.name, c_.weights.matrix(step.weights[0].slot),
+                 of_columns() ? c_.kv.column_state() : c_.state, out(), rows_, embed->scale, token);
   } else if (const auto* norm = std::get_if<Norm>(&step.op)) {
     const auto group = static_cast<uint32_t>(norm->group);
     record_norm(recording_, step.name, value(step.inputs[0]), c_.weights.vector(step.weights[0].slot), out(),
@@ -271,7 +373,9 @@ void DecodeProgram::single(const Step& step, bool stored) {
     const Weight& weight = c_.weights.matrix(step.weights[0].slot);
     Epilogue epilogue;
     if (step.weights.size() > 1) epilogue.bias = c_.weights.vector(step.weights[1].slot);
-    if (stored) {
+    if (of_columns()) {
+      project_columns(step.name, weight, value(step.inputs[0]), epilogue, out());
+    } else if (stored) {
       record_project_stored(recording_, step.name, weight, value(step.inputs[0]), epilogue, out());
     } else if (can_project(c_.device.capabilities(), shape_of(weight))) {
       record_project(recording_, step.name, weight, value(step.inputs[0]), epilogue, out());
@@ -311,12 +415,17 @@ void DecodeProgram::record_recomputed() {
 }
 
 bool DecodeProgram::only_best() const {
+  if (of_columns()) return columns_.best;
   return sampling_ && sampling_->temperature == 0 && sampling_->repeat_penalty == 1 &&
          groups_.back().fusion == Fusion::kProjectNorm && !taps_.value(c_.plan.steps.back().output);
 }
 
 void DecodeProgram::choose(const BoundBuffer& logits) {
   const uint32_t vocab = static_cast<uint32_t>(c_.config.vocab);
+  if (of_columns()) {
+    return record_batch_pick(recording_, "choose", c_.kv.column_state(), pairs_, pair_count_, out_tokens_,
+                             columns_.logits);
+  }
   const TokenBuffers tokens{c_.state, out_tokens_, seen_};
   if (!only_best()) {
     record_argmax_parts(recording_, "choose", logits, seen_, pairs_, vocab, sampling_->repeat_penalty);

@@ -1,6 +1,7 @@
 #include "gpu/run/gpu_executor.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <optional>
 
@@ -20,6 +21,7 @@ constexpr int kProfiledTokens = 16;
 constexpr int kTokensASubmit = 4;      // at most: longer ones take so long to encode that the GPU may run dry
 constexpr int kBatchWorthGoingOn = 4;  // a slower device would lose more by a token that nobody wants than it gains
 constexpr size_t kMaxPrograms = 8;     // recordings of block sizes kept
+constexpr uint32_t kMaxColumns = 256;  // sequences of one pass
 
 // "matvec reduce=subgroup threads=256", by step.
 void add_kernels(const Recording& recording, std::map<std::string, std::string>& kernels) {
@@ -68,26 +70,36 @@ class GpuExecutor : public Executor {
   }
   size_t context_bytes() const override { return c_.kv.bytes(); }
 
-  // Item after item; a tap sees the first.
+  bool can_choose() const override { return can_run_columns(); }
+  std::span<const int32_t> best() const override { return best_; }
+
+  // Tokens that many sequences decode run together, prompts item after item. A tap sees the first item.
   std::span<const float> run(std::span<const BatchItem> batch) override {
-    logits_.clear();
-    kept_rows_ = 0;
-    size_t rows = 0;
-    for (const BatchItem& item : batch) {
-      rows += item.want == Logits::kAll ? item.tokens.size() : item.want == Logits::kLast ? 1 : 0;
-    }
-    batch_rows_ = std::min(rows, max_rows_of_logits(c_.config));
+    place_logits(batch);
     for (const BatchItem& item : batch) check_tokens(c_.config, item.tokens, item.sequence->length(), c_.context);
-    for (const BatchItem& item : batch) {
-      const bool tapped = tap_ && &item == batch.data();
-      if (item.phase == Phase::kDecode) {
-        run_decode(item, tapped);
+    std::vector<size_t> choosing, others;
+    for (size_t i = 0; i < batch.size(); ++i) {
+      if (batch[i].want == Logits::kBest) {
+        choosing.push_back(i);
+      } else if (batch[i].phase == Phase::kPrefill || batch[i].tokens.size() > 1 || !can_run_columns()) {
+        run_item(batch, i);
       } else {
-        run_prefill(item, tapped);
+        others.push_back(i);
+      }
+    }
+    for (const bool best : {true, false}) {
+      std::span<const size_t> items = best ? choosing : others;
+      if (items.size() == 1) {
+        run_item(batch, items[0]);
+        continue;
+      }
+      const size_t most = best ? kMaxColumns : max_columns_of_logits();
+      for (; !items.empty(); items = items.subspan(std::min(most, items.size()))) {
+        run_columns(batch, items.first(std::min(most, items.size())), best);
       }
     }
     read_kept();
-    return logits_;
+    return {logits_.get(), rows_ * static_cast<size_t>(c_.config.vocab)};
   }
 
   std::vector<int32_t> decode(Sequence& sequence, int32_t token, int count, const Sampling& sampling, uint64_t draw,
@@ -197,6 +209,128 @@ class GpuExecutor : public Executor {
   // other's.
   bool can_fuse(bool tapped) const { return DecodeProgram::possible(c_) && !(tapped && budget_.bytes > 0); }
 
+  bool can_run_columns() const { return !tap_ && budget_.bytes == 0 && DecodeProgram::possible_for_columns(c_); }
+
+  // Where the rows of each item go.
+  void place_logits(std::span<const BatchItem> batch) {
+    rows_ = kept_rows_ = 0;
+    first_rows_.clear();
+    size_t choices = 0;
+    for (const BatchItem& item : batch) {
+      const bool chooses = item.want == Logits::kBest;
+      first_rows_.push_back(chooses ? choices++ : rows_);
+      rows_ += item.want == Logits::kAll ? item.tokens.size() : item.want == Logits::kLast ? 1 : 0;
+    }
+    best_.assign(choices, 0);
+    const size_t count = rows_ * static_cast<size_t>(c_.config.vocab);
+    if (count > room_) {
+      logits_ = std::make_unique_for_overwrite<float[]>(count);
+      room_ = count;
+    }
+    kept_most_ = std::min(rows_, max_rows_of_logits(c_.config));
+  }
+
+  void run_item(std::span<const BatchItem> batch, size_t i) {
+    const BatchItem& item = batch[i];
+    const bool tapped = tap_ && i == 0;
+    next_row_ = first_rows_[i];
+    if (item.want == Logits::kBest) {
+      best_[first_rows_[i]] = decode_ahead(*item.sequence, item.tokens[0], 1, {}, 0, false)[0];
+      cache().append(*item.sequence, item.tokens, Phase::kDecode);
+    } else if (item.phase == Phase::kPrefill) {
+      run_prefill(item, tapped);
+    } else if (item.tokens.size() > 1 && can_run_columns()) {
+      run_together(item);
+    } else {
+      run_decode(item, tapped);
+    }
+  }
+
+  // Columns whose logits one binding holds.
+  size_t max_columns_of_logits() const {
+    const uint64_t row = static_cast<uint64_t>(c_.config.vocab) * sizeof(float);
+    const uint64_t fit = std::max<uint64_t>(1, device_.capabilities().limits.max_binding_bytes / row);
+    return static_cast<size_t>(std::min<uint64_t>(kMaxColumns, std::bit_floor(fit)));
+  }
+
+  // The only token of each of the items.
+  void run_columns(std::span<const BatchItem> batch, std::span<const size_t> items, bool best) {
+    std::vector<KvPool::Column> columns;
+    for (const size_t i : items) {
+      Sequence& sequence = *batch[i].sequence;
+      reserve_room(cache(), sequence, 1);
+      columns.push_back({&sequence, sequence.length(), batch[i].tokens[0]});
+    }
+    const bool wanted =
+        best || std::any_of(items.begin(), items.end(), [&](size_t i) { return batch[i].want != Logits::kNone; });
+    const uint32_t most = columns_like(columns.size());
+    DecodeProgram& program = run_pass({most, most, best, false}, columns, 0, wanted ? columns.size() : 0);
+    for (const size_t i : items) cache().append(*batch[i].sequence, batch[i].tokens, Phase::kDecode);
+    if (best) {
+      const auto chosen = gpu::read<int32_t>(device_, program.out_tokens(), items.size());
+      for (size_t c = 0; c < items.size(); ++c) best_[first_rows_[items[c]]] = chosen[c];
+      return;
+    }
+    // Neighbouring columns whose rows are neighbours, too, are read at once.
+    for (size_t c = 0; c < items.size();) {
+      if (batch[items[c]].want == Logits::kNone) {
+        ++c;
+        continue;
+      }
+      size_t end = c + 1;
+      while (end < items.size() && batch[items[end]].want != Logits::kNone &&
+             first_rows_[items[end]] == first_rows_[items[end - 1]] + 1) {
+        ++end;
+      }
+      read_rows(program.logits(), c, first_rows_[items[c]], end - c);
+      c = end;
+    }
+  }
+
+  // The tokens of one item, each as if it came alone. All of them can be taken back.
+  void run_together(const BatchItem& item) {
+    Sequence& sequence = *item.sequence;
+    // The cache has room for so many at once (KvPool).
+    size_t most = std::min<size_t>(kMaxColumns, static_cast<size_t>(std::max(block_, kMaxDecodeBatch)));
+    if (item.want == Logits::kAll) most = std::min(most, max_columns_of_logits());
+    for (std::span<const int32_t> left = item.tokens; !left.empty();) {
+      const std::span<const int32_t> tokens = left.first(std::min(most, left.size()));
+      const size_t before = item.tokens.size() - left.size();
+      left = left.subspan(tokens.size());
+      reserve_room(cache(), sequence, static_cast<int>(tokens.size()), static_cast<int>(before));
+      std::vector<KvPool::Column> columns;
+      for (const int32_t token : tokens) {
+        columns.push_back({&sequence, sequence.length() + static_cast<int>(columns.size()), token});
+      }
+      const size_t rows = item.want == Logits::kAll                    ? tokens.size()
+                          : item.want == Logits::kLast && left.empty() ? 1
+                                                                       : 0;
+      const uint32_t room = columns_like(tokens.size());
+      DecodeProgram& program = run_pass({room, item.want == Logits::kAll ? room : 1, false, true}, columns,
+                                        tokens.size() - std::max<size_t>(1, rows), rows);
+      cache().append(sequence, tokens, Phase::kDecode);
+      if (rows > 0) read_rows(program.logits(), 0, next_row_, rows);
+      next_row_ += rows;
+    }
+  }
+
+  // Rounded up to a power of two, so that few programs serve all.
+  static uint32_t columns_like(size_t columns) { return std::bit_ceil(std::max(2u, static_cast<uint32_t>(columns))); }
+
+  DecodeProgram& run_pass(const DecodeColumns& kind, std::span<const KvPool::Column> columns, size_t first_logits,
+                          size_t logits) {
+    begun_.reset();
+    if (kind.most > c_.kv.column_room()) {
+      column_programs_.clear();
+      c_.kv.make_column_room(kind.most);
+    }
+    auto& program = column_programs_[kind];
+    if (!program) program = std::make_unique<DecodeProgram>(c_, kind);
+    c_.kv.show_columns(columns, first_logits, logits);
+    device_.submit_in_parts(program->recording());
+    return *program;
+  }
+
   void run_prefill(const BatchItem& item, bool tapped) {
     const size_t most = item.want == Logits::kAll ? max_rows_of_logits(c_.config) : static_cast<size_t>(block_);
     for (std::span<const int32_t> tokens = item.tokens; !tokens.empty();) {
@@ -233,7 +367,7 @@ class GpuExecutor : public Executor {
     }
     DecodeProgram& program = tapped ? *tapped_decode_ : *one_token_;
     set_state({static_cast<uint32_t>(sequence.length()), static_cast<uint32_t>(token)});
-    device_.submit(program.recording());
+    device_.submit_in_parts(program.recording());
     if (tapped) program.taps().hand_over(1, sequence.length(), tap_);
     if (wanted) read_logits(program.logits(), 1);
   }
@@ -292,6 +426,7 @@ class GpuExecutor : public Executor {
 
   // The GPU is at the first tokens while the others are encoded.
   void submit_tokens(DecodeProgram& program, int done, int count) {
+    if (done == 0 && count == 1) return device_.submit_in_parts(program.recording());
     while (done < count) {
       const int now = std::min(std::clamp(done, 1, kTokensASubmit), count - done);
       device_.submit(program.recording(), now);
@@ -365,19 +500,20 @@ class GpuExecutor : public Executor {
     if (block.logit_rows() > 0) read_logits(block.logits(), block.logit_rows());
   }
 
-  // Those of many items are kept on the GPU and read together: it goes on with the next while nobody waits.
+  // The next rows of the item that runs. Those of many items are kept on the GPU and read together: it goes on with the
+  // next while nobody waits.
   void read_logits(const Buffer& logits, int rows) {
     const auto count = static_cast<size_t>(rows);
-    if (count >= batch_rows_ || budget_.bytes > 0) {
-      read_kept();
-      return read_rows(logits, count);
-    }
-    if (kept_rows_ + count > batch_rows_) read_kept();
+    if (kept_rows_ > 0 && (next_row_ != kept_first_ + kept_rows_ || kept_rows_ + count > kept_most_)) read_kept();
+    const size_t first = next_row_;
+    next_row_ += count;
+    if (count >= kept_most_ || budget_.bytes > 0) return read_rows(logits, 0, first, count);
     const uint64_t row = static_cast<uint64_t>(c_.config.vocab) * sizeof(float);
-    if (!kept_ || kept_.size() < batch_rows_ * row) {
+    if (!kept_ || kept_.size() < kept_most_ * row) {
       kept_ = {};
-      kept_ = device_.create_buffer("logits of a batch", batch_rows_ * row);
+      kept_ = device_.create_buffer("logits of a batch", kept_most_ * row);
     }
+    if (kept_rows_ == 0) kept_first_ = first;
     Recording copy(device_, "logits");
     copy.copy("logits", logits, 0, kept_, kept_rows_ * row, count * row);
     device_.submit(copy);
@@ -385,14 +521,15 @@ class GpuExecutor : public Executor {
   }
 
   void read_kept() {
-    if (kept_rows_ > 0) read_rows(kept_, kept_rows_);
+    if (kept_rows_ > 0) read_rows(kept_, 0, kept_first_, kept_rows_);
     kept_rows_ = 0;
   }
 
-  void read_rows(const Buffer& logits, size_t rows) {
-    const size_t before = logits_.size();
-    logits_.resize(before + rows * static_cast<size_t>(c_.config.vocab));
-    device_.read(logits, 0, std::as_writable_bytes(std::span(logits_).subspan(before)));
+  // From row `from` of the buffer to row `to` of the batch's.
+  void read_rows(const Buffer& logits, size_t from, size_t to, size_t rows) {
+    const auto vocab = static_cast<size_t>(c_.config.vocab);
+    device_.read(logits, from * vocab * sizeof(float),
+                 std::as_writable_bytes(std::span(logits_.get() + to * vocab, rows * vocab)));
   }
 
   Device device_;
@@ -415,9 +552,14 @@ class GpuExecutor : public Executor {
   std::optional<Begun> begun_;
   int produced_ = 0;  // tokens in out_tokens that the host knows of
   Buffer chosen_;
-  std::vector<float> logits_;
-  Buffer kept_;  // rows of the batch's logits that are still to be read
-  size_t kept_rows_ = 0, batch_rows_ = 0;
+  std::map<DecodeColumns, std::unique_ptr<DecodeProgram>> column_programs_;
+  std::unique_ptr<float[]> logits_;  // of the batch
+  size_t rows_ = 0, room_ = 0;       // of it, and f32 that it has room for
+  std::vector<size_t> first_rows_;   // by item; of those that choose, places of best_
+  std::vector<int32_t> best_;
+  size_t next_row_ = 0;  // of the item that runs
+  Buffer kept_;          // rows of the batch's logits that are still to be read
+  size_t kept_first_ = 0, kept_rows_ = 0, kept_most_ = 0;
   Tap tap_;
   TapSteps tapped_;
   std::unique_ptr<StepProgram> tapped_program_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/error.h"
 
@@ -141,26 +142,60 @@ uint64_t KvPool::bytes() const {
   return bytes;
 }
 
-void KvPool::show(const Sequence& sequence) {
-  copy_pages();
-  size_t first_page = 0, begin = tables_.size(), end = 0;
+KvCache::Range KvPool::update_tables(const Sequence& sequence, std::span<uint32_t> tables) const {
+  size_t first_page = 0, begin = tables.size(), end = 0;
   for (size_t g = 0; g < members_.size(); ++g) {
     const KvCache::Range held = cache_.blocks(sequence, static_cast<int>(g));
     for (int b = held.begin; b < held.end; ++b) {
       const PageId page = cache_.page(sequence, members_[g][0], b * layout_.page_tokens);
       const size_t at = g * table_ + static_cast<size_t>(b);
       const auto number = static_cast<uint32_t>((page - first_page) / members_[g].size());
-      if (tables_[at] == number) continue;
-      tables_[at] = number;
+      if (tables[at] == number) continue;
+      tables[at] = number;
       begin = std::min(begin, at);
       end = at + 1;
     }
     first_page += blocks_[g] * members_[g].size();
   }
-  if (begin < end) {
-    write<uint32_t>(device_, state_, std::span<const uint32_t>(tables_).subspan(begin, end - begin),
-                    sizeof(DecodeState) + begin * 4);
+  return {static_cast<int>(begin), static_cast<int>(end)};
+}
+
+void KvPool::show(const Sequence& sequence) {
+  copy_pages();
+  const KvCache::Range changed = update_tables(sequence, tables_);
+  if (changed.begin >= changed.end) return;
+  const auto begin = static_cast<size_t>(changed.begin);
+  write<uint32_t>(device_, state_,
+                  std::span<const uint32_t>(tables_).subspan(begin, static_cast<size_t>(changed.end) - begin),
+                  sizeof(DecodeState) + begin * 4);
+}
+
+void KvPool::make_column_room(uint32_t columns) {
+  column_room_ = columns;
+  column_tables_.assign(columns * tables_.size(), 0);
+  const uint64_t words = kStateWords + 2 * uint64_t{columns} + std::max<size_t>(column_tables_.size(), 1);
+  column_state_ = {};
+  column_state_ = device_.create_buffer("states and pages of columns", words * 4);
+}
+
+void KvPool::show_columns(std::span<const Column> columns, size_t first_logits, size_t logits) {
+  copy_pages();
+  std::vector<uint32_t> head(kStateWords + 2 * column_room_);
+  const DecodeState state{.position = static_cast<uint32_t>(columns.size()),
+                          .token = static_cast<uint32_t>(first_logits),
+                          .draw = static_cast<uint32_t>(logits)};
+  std::memcpy(head.data(), &state, sizeof state);
+  for (size_t c = 0; c < columns.size(); ++c) {
+    head[kStateWords + c] = static_cast<uint32_t>(columns[c].position);
+    head[kStateWords + column_room_ + c] = static_cast<uint32_t>(columns[c].token);
+    const auto tables = std::span(column_tables_).subspan(c * tables_.size(), tables_.size());
+    const KvCache::Range changed = update_tables(*columns[c].sequence, tables);
+    if (changed.begin >= changed.end) continue;
+    const auto begin = static_cast<size_t>(changed.begin);
+    write<uint32_t>(device_, column_state_, tables.subspan(begin, static_cast<size_t>(changed.end) - begin),
+                    (head.size() + c * tables_.size() + begin) * 4);
   }
+  write<uint32_t>(device_, column_state_, head);
 }
 
 void KvPool::copy_pages() {

@@ -44,8 +44,29 @@ class KvPool {
   // sequence's pages.
   void show(const Sequence& sequence);
 
+  // The same for programs that run several tokens, a column each, from a state of its own: State with how many columns
+  // there are as its position, which of them make logits as its token (the first) and draw (how many), and from its
+  // pages on the columns' positions, their tokens, and their pages. There is room for column_room() columns;
+  // make_column_room() makes more, in another buffer.
+  struct Column {
+    const Sequence* sequence;
+    int position;
+    int32_t token;
+  };
+  void make_column_room(uint32_t columns);
+  void show_columns(std::span<const Column> columns, size_t first_logits, size_t logits);
+  uint32_t column_room() const { return column_room_; }
+  const Buffer& column_state() const { return column_state_; }
+  uint32_t first_column_token() const { return kStateWords + column_room_; }  // u32 of column_state()
+  AttentionColumns attention_columns(uint32_t columns, bool together) const {
+    return {columns, 2 * column_room_, static_cast<uint32_t>(members_.size() * table_), together};
+  }
+
  private:
+  static constexpr uint32_t kStateWords = sizeof(DecodeState) / 4;
   void copy_pages();
+  // The pages of a sequence in tables as kernels have them; returns which entries changed.
+  KvCache::Range update_tables(const Sequence& sequence, std::span<uint32_t> tables) const;
 
   Device& device_;
   const KvLayout layout_;
@@ -57,6 +78,9 @@ class KvPool {
   size_t table_ = 0;              // entries of a group's
   std::vector<uint32_t> tables_;  // [group][table_], as the GPU has them
   Buffer between_;                // a page on its way: WebGPU copies from one buffer to another only
+  uint32_t column_room_ = 0;
+  std::vector<uint32_t> column_tables_;  // [column][group][table_]
+  Buffer column_state_;
 };
 
 }  // namespace doppler::gpu

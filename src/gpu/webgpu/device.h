@@ -148,6 +148,10 @@ class Device {
   // Encodes and submits `times` repetitions of the recording. Returns at once.
   void submit(Recording& recording, int times = 1);
 
+  // Once, in several submits: the GPU is at the first commands while the others are encoded. For a recording whose
+  // result is waited for.
+  void submit_in_parts(Recording& recording);
+
   // Submits once with timestamps around every dispatch (each in a pass of its own, so gaps are larger than in a plain
   // submit), waits, and returns one entry per dispatch. Fails without the timestamp-query feature.
   std::vector<StepTime> profile(Recording& recording);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 
@@ -11,8 +12,9 @@
 namespace doppler::gpu {
 namespace {
 
-constexpr uint64_t kStagingBytes = 1u << 20;
-constexpr uint32_t kQueriesPerSet = 4096;  // WebGPU's limit
+constexpr uint64_t kStagingBytes = 1u << 20, kMaxStagingBytes = 32u << 20;
+constexpr size_t kFirstPart = 16, kPart = 64;  // commands of a submit, where the GPU waits for the first
+constexpr uint32_t kQueriesPerSet = 4096;      // WebGPU's limit
 
 struct MapAnswer {
   Done done = false;
@@ -61,8 +63,8 @@ class Encoding {
   }
   WGPUCommandEncoder encoder() const { return encoder_; }
 
-  void add(const Recording& recording, PassTimer* timer, bool pass_per_dispatch) {
-    for (const Recording::Command& command : recording.commands()) {
+  void add(std::span<const Recording::Command> commands, PassTimer* timer, bool pass_per_dispatch) {
+    for (const Recording::Command& command : commands) {
       if (const auto* dispatch = std::get_if<Recording::Dispatch>(&command)) {
         if (pass_per_dispatch) end_pass();
         if (pass_ == nullptr) begin_pass(timer);
@@ -141,14 +143,20 @@ void map_and_copy(DeviceState& state, WGPUBuffer buffer, std::span<std::byte> ou
   state.api->BufferUnmap(buffer);
 }
 
-WGPUBuffer staging(DeviceState& state) {
-  if (state.staging == nullptr) {
+// Room for what is read, up to a bound: a large read in few pieces.
+WGPUBuffer staging(DeviceState& state, uint64_t bytes) {
+  const uint64_t wanted = std::clamp(std::bit_ceil(bytes), kStagingBytes, kMaxStagingBytes);
+  if (state.staging == nullptr || state.staging_bytes < wanted) {
+    if (state.staging != nullptr) {
+      state.api->BufferDestroy(state.staging);
+      state.api->BufferRelease(state.staging);
+    }
     WGPUBufferDescriptor descriptor = {};
     descriptor.label = view("staging");
     descriptor.usage = WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst;
-    descriptor.size = kStagingBytes;
+    descriptor.size = wanted;
     state.staging = state.api->DeviceCreateBuffer(state.device, &descriptor);
-    state.staging_bytes = kStagingBytes;
+    state.staging_bytes = wanted;
     state.check("staging buffer");
   }
   return state.staging;
@@ -194,7 +202,7 @@ void Device::submit(Recording& recording, int times) {
   const auto start = Clock::now();
   recording.flush_params();
   Encoding encoding(*state_, recording.label());
-  for (int i = 0; i < times; ++i) encoding.add(recording, nullptr, false);
+  for (int i = 0; i < times; ++i) encoding.add(recording.commands(), nullptr, false);
   const auto encoded = Clock::now();
   encoding.submit();
   ++state_->submits;
@@ -202,6 +210,19 @@ void Device::submit(Recording& recording, int times) {
   state_->check(recording.label());
   state_->host_times.encode_ns += std::chrono::duration<double, std::nano>(encoded - start).count();
   state_->host_times.submit_ns += std::chrono::duration<double, std::nano>(Clock::now() - encoded).count();
+}
+
+void Device::submit_in_parts(Recording& recording) {
+  recording.flush_params();
+  const std::span<const Recording::Command> commands(recording.commands());
+  for (size_t from = 0, size = kFirstPart; from < commands.size(); from += size, size = kPart) {
+    Encoding encoding(*state_, recording.label());
+    encoding.add(commands.subspan(from, std::min(size, commands.size() - from)), nullptr, false);
+    encoding.submit();
+    ++state_->submits;
+  }
+  state_->dispatches += recording.dispatches();
+  state_->check(recording.label());
 }
 
 HostTimes Device::host_times() const { return state_->host_times; }
@@ -212,7 +233,7 @@ std::vector<StepTime> Device::profile(Recording& recording) {
   if (recording.dispatches() == 0) return {};
   PassTimer timer{*state_};
   Encoding encoding(*state_, recording.label());
-  encoding.add(recording, &timer, true);
+  encoding.add(recording.commands(), &timer, true);
   return step_times(recording, read_timestamps(*state_, encoding, timer, recording.label()));
 }
 
@@ -222,16 +243,16 @@ double Device::time_ns(Recording& recording, int times) {
   recording.flush_params();
   PassTimer timer{*state_};
   Encoding encoding(*state_, recording.label());
-  for (int i = 0; i < times; ++i) encoding.add(recording, &timer, false);
+  for (int i = 0; i < times; ++i) encoding.add(recording.commands(), &timer, false);
   const auto passes = read_timestamps(*state_, encoding, timer, recording.label());
   return passes.back().second - passes.front().first;
 }
 
 void Device::read(const Buffer& buffer, uint64_t offset, std::span<std::byte> out) {
   check_read(buffer, offset, out.size());
-  WGPUBuffer target = staging(*state_);
+  WGPUBuffer target = staging(*state_, out.size());
   while (!out.empty()) {
-    const std::span<std::byte> piece = out.first(std::min<size_t>(out.size(), kStagingBytes));
+    const std::span<std::byte> piece = out.first(std::min<size_t>(out.size(), state_->staging_bytes));
     Encoding encoding(*state_, buffer.label());
     state_->api->CommandEncoderCopyBufferToBuffer(encoding.encoder(), buffer.state().buffer, offset, target, 0,
                                                   (piece.size() + 3) / 4 * 4);
@@ -288,7 +309,7 @@ void Device::end_read(const Buffer& readback, uint64_t bytes,
 
 void Device::wait() {
   // Mapping resolves when the last submit that touched the buffer is done; clearing it makes that the newest submit.
-  WGPUBuffer target = staging(*state_);
+  WGPUBuffer target = staging(*state_, 4);
   Encoding encoding(*state_, "wait");
   state_->api->CommandEncoderClearBuffer(encoding.encoder(), target, 0, 4);
   encoding.submit();

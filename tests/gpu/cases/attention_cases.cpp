@@ -139,6 +139,34 @@ PreparedCase prepare_project_merge(Device& device, CaseUse use, const AttentionC
   return p;
 }
 
+// The same for two columns, the second of which has the partial results of the first.
+PreparedCase prepare_batch_merge(Device& device, CaseUse use, const AttentionCase& c) {
+  PreparedCase p = prepare_project_merge(device, use, c);
+  const Inputs in = make_inputs(device, c, use);
+  const auto rows = static_cast<int64_t>(p.expected.size());
+  const RandomMatrix matrix(DType::kF32, rows, static_cast<int64_t>(in.q.size()), 8);
+  const Weight weight = upload_weight(device, matrix.tensor);
+  const uint64_t one = partial_bytes(c.shape, c.splits);
+  const Buffer partials = device.create_buffer("partials of columns", 2 * one);
+  // As KvPool::show_columns writes it: two columns and their positions.
+  const BatchColumns columns{upload_values<uint32_t>(device, "columns", {2, 0, 2, 0, c.first, c.first}), 2};
+  const BatchX x{device.create_buffer("x", 2 * batch_x_bytes(device.capabilities(), weight)), {}};
+  p.out = device.create_buffer("out", static_cast<uint64_t>(2 * rows) * 4);
+  p.recording = std::make_unique<Recording>(device, "batch_merge");
+  const Buffer first = device.create_buffer("partials", one);
+  record_attention_decode(*p.recording, "attention", c.shape, upload_floats(device, "q", in.q),
+                          {in.state, in.weights, in.cache, first}, c.splits);
+  p.recording->copy("columns", first, 0, partials, 0, one);
+  p.recording->copy("columns", first, 0, partials, one, one);
+  record_batch_merge(*p.recording, "merge", weight, {c.shape, {}, partials, c.splits}, columns, x);
+  record_project_batch(*p.recording, "project", weight, x, {}, columns, static_cast<uint32_t>(rows), p.out);
+  for (std::vector<double>* all : {&p.expected, &p.bound}) {
+    const std::vector<double> column = *all;
+    all->insert(all->end(), column.begin(), column.end());
+  }
+  return p;
+}
+
 // Position 0 of the rope turns nothing and there is no norm, so the raw projections are the rotated ones; what norm and
 // rope do is in rope_store's cases and in the tests.
 PreparedCase prepare_fused(Device& device, CaseUse use, const AttentionCase& c) {
@@ -186,7 +214,10 @@ void append_attention_cases(std::vector<KernelCase>& cases) {
         c.shape.sinks = heads == 10;
         add("attention_decode", prepare_decode, c, false);
         add("attention_fused", prepare_fused, c, false);
-        if (dim == 64 && first == 300) add("project_merge", prepare_project_merge, c, false);
+        if (dim == 64 && first == 300) {
+          add("project_merge", prepare_project_merge, c, false);
+          add("batch_merge", prepare_batch_merge, c, false);
+        }
       }
     }
   }

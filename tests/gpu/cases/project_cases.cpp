@@ -1,4 +1,4 @@
-// Cases of the projections of decode: W · norm(x + norm(branch)) for one token, and gate and up with their activation.
+// Cases of the projections of decode: W · norm(x + norm(branch)) for one token, and for tokens of many sequences.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -83,6 +83,65 @@ PreparedCase prepare(Device& device, const ProjectCase& c, CaseUse use) {
   return p;
 }
 
+struct BatchCase {
+  DType dtype;
+  int64_t rows, cols;
+  uint32_t columns, most;  // that there are, and that the grid has room for
+  bool normed = true;      // x is norm(x + norm(branch)), or x as it is
+  bool measure = false;
+};
+
+// State of KvPool::show_columns, as far as products look at it.
+Buffer upload_columns(Device& device, uint32_t columns) {
+  Buffer state = device.create_buffer("state", 64);
+  write<uint32_t>(device, state, std::vector<uint32_t>{columns});
+  return state;
+}
+
+PreparedCase prepare_batch(Device& device, const BatchCase& c, CaseUse use) {
+  const size_t cols = static_cast<size_t>(c.cols), all = cols * c.most;
+  const RandomMatrix matrix(c.dtype, c.rows, c.cols, 6);
+  CaseRandom random(4);
+  const std::vector<float> x = random.floats(all, -20, 20), branch = random.floats(all, -3, 3),
+                           norms = random.floats(2 * cols, -0.5, 0.5);
+  PreparedCase p;
+  p.recording = std::make_unique<Recording>(device, "project_batch");
+  p.out = device.create_buffer("y", static_cast<uint64_t>(c.rows) * c.most * 4);
+  const Weight weight = upload_weight(device, matrix.tensor);
+  const BatchColumns columns{upload_columns(device, c.columns), c.most};
+  BatchX into{device.create_buffer("x of columns", c.most * batch_x_bytes(device.capabilities(), weight)),
+              device.create_buffer("norms of columns", c.most * 4)};
+  const Buffer values = upload_floats(device, "x", x);
+  if (c.normed && use == CaseUse::kCheck) {
+    record_batch_norm(*p.recording, "norm", weight,
+                      {.x = values,
+                       .branch = upload_floats(device, "branch", branch),
+                       .norms = upload_floats(device, "norms", norms),
+                       .branch_norm = true,
+                       .r = device.create_buffer("r", all * 4),
+                       .eps = kEps,
+                       .offset = 1},
+                      {}, columns, into);
+  } else if (use == CaseUse::kCheck) {
+    into = record_batch_values(*p.recording, "values", weight, values, columns, {into.values, {}});
+  }
+  record_project_batch(*p.recording, "project_batch", weight, into, {}, columns, static_cast<uint32_t>(c.rows), p.out);
+  p.bytes = static_cast<double>(weight.bytes());
+  p.flops = 2.0 * static_cast<double>(c.rows) * static_cast<double>(c.cols) * c.columns;
+  if (use == CaseUse::kMeasure) return p;
+  for (uint32_t column = 0; column < c.columns; ++column) {
+    const auto begin = static_cast<ptrdiff_t>(column * cols), end = begin + static_cast<ptrdiff_t>(cols);
+    std::vector<double> product(x.begin() + begin, x.begin() + end);
+    if (c.normed) {
+      const std::vector<double> added = normed({branch.begin() + begin, branch.begin() + end}, norms, cols);
+      for (size_t i = 0; i < cols; ++i) product[i] += added[i];
+      product = normed(product, norms, 0);
+    }
+    expect_products(p, matrix, product, device.capabilities().int8_dot && takes_int8(c.dtype));
+  }
+  return p;
+}
+
 }  // namespace
 
 void append_project_cases(std::vector<KernelCase>& cases) {
@@ -100,6 +159,28 @@ void append_project_cases(std::vector<KernelCase>& cases) {
     add({dtype, 1536, 1152, true});
     add({dtype, 13824, 1152, true});
     add({dtype, 262144, 1152, true});
+  }
+  const auto add_batch = [&](const BatchCase& c) {
+    cases.push_back({"project_batch",
+                     fmt::format("{} {}x{} by {} of {}{}", kernel_name(c.dtype), c.rows, c.cols, c.columns, c.most,
+                                 c.normed ? "" : " without a norm"),
+                     c.measure, [c](Device& device, CaseUse use) { return prepare_batch(device, c, use); }});
+  };
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K}) {
+    for (const int64_t cols : {36, 160, 1152}) add_batch({dtype, 75, cols, 3, 4, cols != 160});
+    add_batch({dtype, 75, 160, 11, 16});
+  }
+  add_batch({DType::kMXFP4, 75, 160, 9, 16});
+  for (const uint32_t columns : {1u, 2u, 4u, 5u, 8u, 32u}) {
+    add_batch({DType::kQ4_K, 33, 288, columns, std::max(2u, columns)});
+  }
+  for (const DType dtype : {DType::kQ4_K, DType::kQ6_K}) {
+    for (const uint32_t columns : {4u, 8u, 32u, 128u}) {
+      add_batch({dtype, 1536, 1152, columns, columns, true, true});
+      add_batch({dtype, 13824, 1152, columns, columns, true, true});
+      add_batch({dtype, 1152, 6912, columns, columns, true, true});
+      add_batch({dtype, 8192, 4096, columns, columns, true, true});
+    }
   }
 }
 

@@ -157,7 +157,7 @@ fn score_tile(split: Split, first: u32, thread: u32, cap: f32) {
     }
     let prob = select(Heads(0.0), exp(scores[thread] - most), first + thread < split.end);
     probs[thread] = prob;
-    step_probs[thread] = prob * step_here;
+    step_probs[thread] = prob * select(step_here, new_step, made_here && first + thread == split.newest);
     if (thread == 0u) {
       rescale = exp(highest - most);
     }
@@ -173,13 +173,23 @@ fn mix_group_value(value: vec4<u32>, n: u32, thread: u32) {
   mixed = mix_in(mixed, select(Heads(0.0), step_probs[at], i < kTile), value);
 }
 
-// The value that is not in the cache yet: one group of threads adds it.
-fn mix_new_value(prob: Heads, thread: u32) {
-  let at = thread * 8u;
-  mixed = EightHeads(mixed.a + prob * new_value[at], mixed.b + prob * new_value[at + 1u],
-                     mixed.c + prob * new_value[at + 2u], mixed.d + prob * new_value[at + 3u],
-                     mixed.e + prob * new_value[at + 4u], mixed.f + prob * new_value[at + 5u],
-                     mixed.g + prob * new_value[at + 6u], mixed.h + prob * new_value[at + 7u]);
+// The value that is not in the cache yet takes its place among those of the tile, the `at`-th.
+fn take_new_value(at: u32, thread: u32) {
+  let chunks = head_dim / 8u;
+  if (thread / chunks != at % key_groups()) {
+    return;
+  }
+  let value = new_value_chunk(thread % chunks);
+  switch at / key_groups() {
+    case 0u: { values_here.a = value; }
+    case 1u: { values_here.b = value; }
+    case 2u: { values_here.c = value; }
+    case 3u: { values_here.d = value; }
+    case 4u: { values_here.e = value; }
+    case 5u: { values_here.f = value; }
+    case 6u: { values_here.g = value; }
+    default: { values_here.h = value; }
+  }
 }
 
 fn mix_tile(split: Split, first: u32, thread: u32) {
@@ -188,6 +198,9 @@ fn mix_tile(split: Split, first: u32, thread: u32) {
   mixed = scaled(mixed, factor);
   if (thread / (head_dim / 8u) >= key_groups()) {
     return;
+  }
+  if (made_here && split.newest - first < kTile) {
+    take_new_value(split.newest - first, thread);
   }
   let v = values_here;
   mix_group_value(v.a, 0u, thread);
@@ -198,9 +211,6 @@ fn mix_tile(split: Split, first: u32, thread: u32) {
   mix_group_value(v.f, 5u, thread);
   mix_group_value(v.g, 6u, thread);
   mix_group_value(v.h, 7u, thread);
-  if (made_here && split.newest - first < kTile && thread < head_dim / 8u) {
-    mix_new_value(probs[split.newest - first], thread);
-  }
 }
 
 // All tiles of a split, the first of which was read already. A sink is a score without a value: it counts in split 0.

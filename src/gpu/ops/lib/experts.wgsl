@@ -2,6 +2,7 @@
 
 // snippet: project_rows = up
 // Rows of one chosen expert, gate and up in turn: what lib/project.wgsl reads, and what becomes of its sums.
+var<private> column: u32;
 var<private> expert_row: u32;           // the expert's first row, in this part of W
 var<private> expert_bias: u32;          // and in the biases
 var<private> expert_rank: u32;
@@ -46,6 +47,7 @@ fn band_epilogue(band: u32, sums: vec4<f32>, first: u32, thread: u32) {
 // and what becomes of its sums.
 const kMaxRanks = 32u;
 override own_pieces: u32 = 1;  // of one expert's row
+var<private> column: u32;
 var<workgroup> rank_rows: array<u32, kMaxRanks>;     // the expert's first row, in this part of W
 var<workgroup> rank_experts: array<u32, kMaxRanks>;
 var<workgroup> rank_weights: array<f32, kMaxRanks>;  // zero for an expert of another part
@@ -53,11 +55,11 @@ var<private> bias_ahead: vec4<f32>;  // thread i of a team: weight · bias of th
 
 fn take_ranks(thread: u32) {
   if (thread < params.k) {
-    let expert = u32(route[thread]);
+    let expert = u32(route[column * 2u * params.k + thread]);
     let here = expert >= params.first_expert && expert < params.first_expert + params.part_experts;
     rank_experts[thread] = expert;
     rank_rows[thread] = select(0u, expert - params.first_expert, here) * params.rows;
-    rank_weights[thread] = select(0.0, route[params.k + thread], here);
+    rank_weights[thread] = select(0.0, route[(column * 2u + 1u) * params.k + thread], here);
   }
 }
 fn rank_weight(piece: u32) -> f32 {
@@ -97,9 +99,9 @@ fn band_epilogue(band: u32, sums: vec4<f32>, first: u32, thread: u32) {
     let pair = select(total.xy, total.zw, lane >= 2u);
     var sum = select(pair.x, pair.y, (lane & 1u) == 1u);
     if (params.add == 1u) {
-      sum += y[row + lane];
+      sum += y[column * params.rows + row + lane];
     }
-    y[row + lane] = sum;
+    y[column * params.rows + row + lane] = sum;
   }
   if (band + 1u < bands) {
     bias_ahead = row_biases(band + 1u, first, thread);
@@ -110,7 +112,7 @@ fn flush_results(first: u32, thread: u32) {}
 // snippet: up_out = plain
 // Results of an expert's gate and up as they are, expert by expert. y: array<u32>, the bits of f32.
 fn put_result(at: u32, value: f32) {
-  y[expert_rank * (params.rows / 2u) + at] = bitcast<u32>(value);
+  y[column * params.between + expert_rank * (params.rows / 2u) + at] = bitcast<u32>(value);
 }
 fn flush_results(first: u32, thread: u32) {}
 
@@ -135,7 +137,7 @@ fn flush_results(first: u32, thread: u32) {
     quads[k] = vec4<f32>(results[at], results[at + 1u], results[at + 2u], results[at + 3u]);
   }
   let v = sixteen_bits(quads);
-  let to = (expert_rank * (params.rows / 64u) + piece) * 20u;
+  let to = column * params.between + (expert_rank * (params.rows / 64u) + piece) * 20u;
   for (var i = 0u; i < 4u; i++) {
     y[to + i] = v.high_low[i];
     y[to + 4u + i] = v.high_high[i];

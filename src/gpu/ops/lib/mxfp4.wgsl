@@ -182,8 +182,8 @@ fn x_piece(p: u32) -> X {
   return X(x_quads[p], x_quads[max_pieces + p], x_quads[2u * max_pieces + p], x_quads[3u * max_pieces + p],
            bitcast<f32>(x_quads[4u * max_pieces + p].x));
 }
-fn x_dot(raw: Raw, piece: u32, x: X) -> f32 {
-  return raw_int16_dot(raw, x);
+fn x_add(sum: f32, raw: Raw, piece: u32, x: X) -> f32 {
+  return sum + raw_int16_dot(raw, x);
 }
 
 // snippet: x = stored16
@@ -192,9 +192,9 @@ fn x_dot(raw: Raw, piece: u32, x: X) -> f32 {
 override max_pieces: u32 = 64;
 
 fn x_piece(p: u32) -> X {
-  return X(x[p * 5u], x[p * 5u + 1u], x[p * 5u + 2u], x[p * 5u + 3u],
-           bitcast<f32>(x[p * 5u + 4u].x) * rank_weight(p));
+  let at = column * params.between + p * 5u;
+  return X(x[at], x[at + 1u], x[at + 2u], x[at + 3u], bitcast<f32>(x[at + 4u].x) * rank_weight(p));
 }
-fn x_dot(raw: Raw, piece: u32, x: X) -> f32 {
-  return raw_int16_dot(raw, x);
+fn x_add(sum: f32, raw: Raw, piece: u32, x: X) -> f32 {
+  return sum + raw_int16_dot(raw, x);
 }

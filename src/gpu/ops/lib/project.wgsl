@@ -59,35 +59,40 @@ fn prefetch(first: u32, thread: u32) {
   }
 }
 
-fn place_dot(raw: Raw, step: u32, k: u32, thread: u32) -> f32 {
+fn add_place(sum: f32, raw: Raw, step: u32, k: u32, thread: u32) -> f32 {
   if (!is_place(step, k)) {
-    return 0.0;
+    return sum;
   }
   let piece = place_piece(step, k, thread);
   let there = min(piece, params.pieces - 1u);
-  return select(0.0, x_dot(raw, there, x_piece(there)), piece < params.pieces);
+  return select(sum, x_add(sum, raw, there, x_piece(there)), piece < params.pieces);
 }
-fn step_dots(four: Four, step: u32, thread: u32) -> vec4<f32> {
-  return vec4<f32>(place_dot(four.a, step, 0u, thread), place_dot(four.b, step, 1u, thread),
-                   place_dot(four.c, step, 2u, thread), place_dot(four.d, step, 3u, thread));
+// sums: of the rows of a band. A thread adds up its pieces of a row from the first to the last, however many rows share
+// a step: so the sums are those of project_batch.wgsl, bit for bit.
+fn add_step(sums: vec4<f32>, four: Four, step: u32, thread: u32) -> vec4<f32> {
+  let a = add_place(sums.x, four.a, step, 0u, thread);
+  if (rows == 1u) {
+    let ab = add_place(a, four.b, step, 1u, thread);
+    let abc = add_place(ab, four.c, step, 2u, thread);
+    return vec4<f32>(add_place(abc, four.d, step, 3u, thread), 0.0, 0.0, 0.0);
+  }
+  let b = add_place(sums.y, four.b, step, 1u, thread);
+  if (rows == 2u) {
+    return vec4<f32>(add_place(a, four.c, step, 2u, thread), add_place(b, four.d, step, 3u, thread), 0.0, 0.0);
+  }
+  return vec4<f32>(a, b, add_place(sums.z, four.c, step, 2u, thread), add_place(sums.w, four.d, step, 3u, thread));
 }
 
-// The sums of a team's rows, the same in each of its threads. sums: of the places, this thread's share.
+// The sums of a team's rows, the same in each of its threads. sums: this thread's share.
 fn band_total(sums: vec4<f32>, thread: u32) -> vec4<f32> {
-  var own = sums;
-  if (rows == 1u) {
-    own = vec4<f32>((sums.x + sums.y) + (sums.z + sums.w), 0.0, 0.0, 0.0);
-  } else if (rows == 2u) {
-    own = vec4<f32>(sums.xy + sums.zw, 0.0, 0.0);
-  }
-  return team_sum(own, thread) * result_scale;
+  return team_sum(sums, thread) * result_scale;
 }
 
 // first: the workgroup's first row.
 fn project(first: u32, thread: u32) {
   var sums = vec4<f32>(0.0);
   for (var turn = 0u; turn < bands * steps; turn += 2u) {
-    sums += step_dots(even, turn % steps, thread);
+    sums = add_step(sums, even, turn % steps, thread);
     if (turn + 2u < bands * steps) {
       even = fetch(turn + 2u, first, thread);
     }
@@ -96,7 +101,7 @@ fn project(first: u32, thread: u32) {
       sums = vec4<f32>(0.0);
     }
     if (turn + 1u < bands * steps) {
-      sums += step_dots(odd, (turn + 1u) % steps, thread);
+      sums = add_step(sums, odd, (turn + 1u) % steps, thread);
       if (turn + 3u < bands * steps) {
         odd = fetch(turn + 3u, first, thread);
       }
@@ -109,8 +114,8 @@ fn project(first: u32, thread: u32) {
   flush_results(first, thread);
 }
 
-// snippet: project_rows = dense
-// Rows of a decode projection that lie one after another: what lib/project.wgsl reads, and what becomes of its sums.
+// snippet: dense_rows
+// Rows of a decode projection that lie one after another, and what becomes of a row's sum.
 override glu: u32 = 0;  // 0: store; 1: gelu_tanh, 2: silu of row r times row r + half, stored as row r
 
 // Rows past the end read the last row again; nothing is stored for them. With an activation, W is gate over up and
@@ -138,6 +143,19 @@ fn activation(gate: f32) -> f32 {
   return gate / (1.0 + exp(-gate));
 }
 
+// sum: of the row that lands at y's place `at`.
+fn finished(sum: f32, at: u32) -> f32 {
+  var result = sum;
+  if (params.bias == 1u) {
+    result += bias[at];
+  }
+  if (params.softcap > 0.0) {
+    result = soft_cap(result, params.softcap);
+  }
+  return result;
+}
+
+// snippet: project_rows = dense
 // sums: of the places, this thread's share. Thread i of the team stores row i of the band.
 fn band_epilogue(band: u32, sums: vec4<f32>, first: u32, thread: u32) {
   let total = band_total(sums, thread);
@@ -153,13 +171,6 @@ fn band_epilogue(band: u32, sums: vec4<f32>, first: u32, thread: u32) {
   if (lane < rows && row + lane < params.rows) {
     let at = params.first_row + row + lane;
     let pair = select(total.xy, total.zw, lane >= 2u);
-    var sum = select(pair.x, pair.y, (lane & 1u) == 1u);
-    if (params.bias == 1u) {
-      sum += bias[at];
-    }
-    if (params.softcap > 0.0) {
-      sum = soft_cap(sum, params.softcap);
-    }
-    put_result(at, sum);
+    put_result(at, finished(select(pair.x, pair.y, (lane & 1u) == 1u), at));
   }
 }

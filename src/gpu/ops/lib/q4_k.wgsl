@@ -42,12 +42,21 @@ fn raw_values(raw: Raw, piece: u32) -> Piece {
 }
 
 // snippet: int_dots = q4_k
-fn raw_int_dot(raw: Raw, piece: u32, x: X) -> f32 {
+// sum + Σ of 16 products, in the order in which a device with an accumulating product needs nothing else.
+fn sixteen_products(sum: i32, w: vec4<u32>, v: vec4<u32>) -> i32 {
+  return sum + dot4I8Packed(w.x, v.x) + dot4I8Packed(w.y, v.y) + dot4I8Packed(w.z, v.z) + dot4I8Packed(w.w, v.w);
+}
+// A sum that began with kExact, less than 2^22 in size, as a float: no conversion, but a subtraction.
+const kExact = 0x4b400000;
+fn exact(sum: i32) -> f32 {
+  return bitcast<f32>(sum) - 12582912.0;
+}
+fn raw_int_add(sum: f32, raw: Raw, piece: u32, x: X) -> f32 {
   let nibbles = vec4<u32>(0x0f0f0f0fu);
-  let sum = x_dot4(raw.q & nibbles, x.low) + x_dot4((raw.q >> vec4<u32>(4u)) & nibbles, x.high);
-  let scales = vec2<i32>(piece_scales(raw, piece));
-  let d = block_factors(raw);
-  return x.scale * (d.x * f32(scales.x * sum) - d.y * f32(scales.y * (x.low_sum + x.high_sum)));
+  let products = sixteen_products(sixteen_products(kExact, raw.q & nibbles, x.low),
+                                  (raw.q >> vec4<u32>(4u)) & nibbles, x.high);
+  let f = factors(raw, piece);
+  return fma(f.x * x.scale, exact(products), fma(-f.y, x_total(x), sum));
 }
 
 // snippet: matmul_int8 = q4_k

@@ -46,15 +46,25 @@ fn raw_dot(raw: Raw, piece: u32, x: Piece, x_low: f32, x_high: f32) -> f32 {
 }
 
 // snippet: int_dots = q4_k_q6_k
-fn raw_int_dot(raw: Raw, piece: u32, x: X) -> f32 {
-  let first = x_dot4(first_half(raw), x.low);
-  let last = x_dot4(last_half(raw), x.high);
+// sum + Σ of 16 products, in the order in which a device with an accumulating product needs nothing else.
+fn sixteen_products(sum: i32, w: vec4<u32>, v: vec4<u32>) -> i32 {
+  return sum + dot4I8Packed(w.x, v.x) + dot4I8Packed(w.y, v.y) + dot4I8Packed(w.z, v.z) + dot4I8Packed(w.w, v.w);
+}
+// A sum that began with kExact, less than 2^22 in size, as a float: no conversion, but a subtraction.
+const kExact = 0x4b400000;
+fn exact(sum: i32) -> f32 {
+  return bitcast<f32>(sum) - 12582912.0;
+}
+fn raw_int_add(sum: f32, raw: Raw, piece: u32, x: X) -> f32 {
+  let six = select(0, 32, raw.six);
+  let first = sixteen_products(kExact - six * x.low_sum, first_half(raw), x.low);
   let own = own_factors(raw, piece);
   if (raw.six) {
-    let scales = unpack4xI8(own);
-    return unpack2x16float(own).y * x.scale *
-           f32(scales.x * (first - 32 * x.low_sum) + scales.y * (last - 32 * x.high_sum));
+    let f = unpack2x16float(own).y * signed_bytes(own).xy;
+    let last = sixteen_products(kExact - 32 * x.high_sum, last_half(raw), x.high);
+    return fma(f.y * x.scale, exact(last), fma(f.x * x.scale, exact(first), sum));
   }
-  let d = unpack2x16float(raw.pair.x).x * f32(i32((own >> 16u) & 255u) * (first + last));
-  return x.scale * (d - unpack2x16float(raw.pair.y).x * f32(i32(own >> 24u) * (x.low_sum + x.high_sum)));
+  let f = vec2<f32>(unpack2x16float(raw.pair.x).x, unpack2x16float(raw.pair.y).x) * unsigned_bytes(own).zw;
+  let both = sixteen_products(first, last_half(raw), x.high);
+  return fma(f.x * x.scale, exact(both), fma(-f.y, x_total(x), sum));
 }

@@ -39,15 +39,24 @@ fn raw_values(raw: Raw, piece: u32) -> Piece {
 }
 
 // snippet: int_dots = q6_k
+// sum + Σ of 16 products, in the order in which a device with an accumulating product needs nothing else.
+fn sixteen_products(sum: i32, w: vec4<u32>, v: vec4<u32>) -> i32 {
+  return sum + dot4I8Packed(w.x, v.x) + dot4I8Packed(w.y, v.y) + dot4I8Packed(w.z, v.z) + dot4I8Packed(w.w, v.w);
+}
+// A sum that began with kExact, less than 2^22 in size, as a float: no conversion, but a subtraction.
+const kExact = 0x4b400000;
+fn exact(sum: i32) -> f32 {
+  return bitcast<f32>(sum) - 12582912.0;
+}
 // Words of 6-bit quants, 0 … 63: the −32 is taken off through the sums of x.
-fn raw_int_dot(raw: Raw, piece: u32, x: X) -> f32 {
+fn raw_int_add(sum: f32, raw: Raw, piece: u32, x: X) -> f32 {
   let nibbles = vec4<u32>(0x0f0f0f0fu);
   let pairs = vec4<u32>(0x30303030u);
   let first = (raw.low & nibbles) | (vec4<u32>(raw.high << vec2<u32>(4u), raw.high << vec2<u32>(2u)) & pairs);
   let last = ((raw.low >> vec4<u32>(4u)) & nibbles) | (vec4<u32>(raw.high, raw.high >> vec2<u32>(2u)) & pairs);
-  let scales = unpack4xI8(raw.factors);
-  let sum = scales.x * (x_dot4(first, x.low) - 32 * x.low_sum) + scales.y * (x_dot4(last, x.high) - 32 * x.high_sum);
-  return unpack2x16float(raw.factors).y * x.scale * f32(sum);
+  let f = factors(raw);
+  return fma(f.y * x.scale, exact(sixteen_products(kExact - 32 * x.high_sum, last, x.high)),
+             fma(f.x * x.scale, exact(sixteen_products(kExact - 32 * x.low_sum, first, x.low)), sum));
 }
 
 // snippet: matmul_int8 = q6_k

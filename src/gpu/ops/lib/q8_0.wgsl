@@ -27,8 +27,17 @@ fn raw_values(raw: Raw, piece: u32) -> Piece {
 }
 
 // snippet: int_dots = q8_0
-fn raw_int_dot(raw: Raw, piece: u32, x: X) -> f32 {
-  return raw.scale * x.scale * f32(x_dot4(raw.a, x.low) + x_dot4(raw.b, x.high));
+// sum + Σ of 16 products, in the order in which a device with an accumulating product needs nothing else.
+fn sixteen_products(sum: i32, w: vec4<u32>, v: vec4<u32>) -> i32 {
+  return sum + dot4I8Packed(w.x, v.x) + dot4I8Packed(w.y, v.y) + dot4I8Packed(w.z, v.z) + dot4I8Packed(w.w, v.w);
+}
+// A sum that began with kExact, less than 2^22 in size, as a float: no conversion, but a subtraction.
+const kExact = 0x4b400000;
+fn exact(sum: i32) -> f32 {
+  return bitcast<f32>(sum) - 12582912.0;
+}
+fn raw_int_add(sum: f32, raw: Raw, piece: u32, x: X) -> f32 {
+  return fma(raw.scale * x.scale, exact(sixteen_products(sixteen_products(kExact, raw.a, x.low), raw.b, x.high)), sum);
 }
 
 // snippet: matmul_int8 = q8_0

@@ -33,6 +33,7 @@ struct Split {
   newest: u32,    // position of the token itself
   kv_head: u32,
   kv_heads: u32,
+  table: u32,     // where the pages of its layers begin among the state's
 }
 
 // Where the keys of a tile lie, on two pages at most: it may begin anywhere.
@@ -43,7 +44,7 @@ struct Tile {
 }
 
 fn page_at(split: Split, number: u32) -> u32 {
-  return state.pages[params.table + number] * page_size(split.kv_heads, head_dim / 8u);
+  return state.pages[split.table + number] * page_size(split.kv_heads, head_dim / 8u);
 }
 
 fn tile_at(split: Split, first: u32) -> Tile {
@@ -53,7 +54,8 @@ fn tile_at(split: Split, first: u32) -> Tile {
 
 var<workgroup> query: array<Heads, head_dim>;  // times the scale
 var<workgroup> new_key: array<u32, head_dim / 2u>;
-var<workgroup> new_value: array<f32, head_dim>;
+var<workgroup> new_value: array<u32, head_dim / 2u>;  // in steps, as the cache has it
+var<workgroup> new_step: f32;
 
 struct NormSums {
   query: Heads,
@@ -91,6 +93,11 @@ fn new_key_chunk(chunk: u32) -> vec4<u32> {
   return vec4<u32>(new_key[i], new_key[i + 1u], new_key[i + 2u], new_key[i + 3u]);
 }
 
+fn new_value_chunk(chunk: u32) -> vec4<u32> {
+  let i = min(chunk, head_dim / 8u - 1u) * 4u;
+  return vec4<u32>(new_value[i], new_value[i + 1u], new_value[i + 2u], new_value[i + 3u]);
+}
+
 // The step of a tile's i-th value, zero where there is none.
 fn read_step(split: Split, first: u32, tile: Tile, i: u32) -> f32 {
   let there = is_cached(split, first + i, 0u);
@@ -106,19 +113,26 @@ struct SplitOut {
   heads: u32,
   first_head: u32,
   head_count: u32,
+  column: u32,    // of several tokens that are computed together, each with partial results of its own
+}
+
+// Where a column's partial results begin, in f32.
+fn column_partials(out: SplitOut) -> u32 {
+  return out.column * out.splits * out.heads * (head_dim + 4u);
 }
 
 fn write_dim(out: SplitOut, d: u32, value: Heads) {
   for (var h = 0u; h < kHeads; h++) {
     if (h < out.head_count) {
-      partials[(out.split * out.heads + out.first_head + h) * head_dim + d] = head_of(value, h);
+      partials[column_partials(out) + (out.split * out.heads + out.first_head + h) * head_dim + d] = head_of(value, h);
     }
   }
 }
 
 fn write_sums(out: SplitOut, highest_score: Heads, total: Heads) {
   for (var h = 0u; h < out.head_count; h++) {
-    let at = out.splits * out.heads * head_dim + (out.split * out.heads + out.first_head + h) * 4u;
+    let at = column_partials(out) + out.splits * out.heads * head_dim +
+             (out.split * out.heads + out.first_head + h) * 4u;
     partials[at] = head_of(highest_score, h);
     partials[at + 1u] = head_of(total, h);
   }

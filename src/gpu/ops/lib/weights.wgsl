@@ -1,7 +1,7 @@
 // Weights of any type, as kernels see them. A type's file has, for rows packed as in weight_layout.h:
 //   weights      load_raw(row, piece, pieces) -> Raw, the loads and nothing else; raw_dot(raw, piece, x, x_low, x_high);
 //                raw_values(raw, piece) -> Piece
-//   int_dots     raw_int_dot(raw, piece, x), with an x of int8; where a type has none, its x stays float
+//   int_dots     raw_int_add(sum, raw, piece, x): sum + their dot product with an x of int8; where a type has none, its x stays float
 //   matmul_int8  the same for the tiles of matmul_int8.wgsl, which bind w4 only
 // Here are the plain types; lib/q8_0.wgsl, lib/q4_k.wgsl, lib/q6_k.wgsl, lib/mxfp4.wgsl have the others.
 

@@ -29,8 +29,8 @@ fn x_piece(p: u32) -> X {
                 x_quads[7u * max_pieces + p]);
   return X(v, x_total((v.a + v.b) + (v.c + v.d)), x_total((v.e + v.f) + (v.g + v.h)));
 }
-fn x_dot(raw: Raw, piece: u32, x: X) -> f32 {
-  return raw_dot(raw, piece, x.piece, x.low, x.high);
+fn x_add(sum: f32, raw: Raw, piece: u32, x: X) -> f32 {
+  return sum + raw_dot(raw, piece, x.piece, x.low, x.high);
 }
 
 // snippet: x = int8
@@ -92,11 +92,12 @@ struct X {
 fn x_piece(p: u32) -> X {
   return X(x_words[p], x_words[max_pieces + p], x_scale[p], x_sums[p].x, x_sums[p].y);
 }
-fn x_dot4(w: vec4<u32>, v: vec4<u32>) -> i32 {
-  return (dot4I8Packed(w.x, v.x) + dot4I8Packed(w.y, v.y)) + (dot4I8Packed(w.z, v.z) + dot4I8Packed(w.w, v.w));
+// Σ of the 32 values.
+fn x_total(x: X) -> f32 {
+  return x.scale * f32(x.low_sum + x.high_sum);
 }
-fn x_dot(raw: Raw, piece: u32, x: X) -> f32 {
-  return raw_int_dot(raw, piece, x);
+fn x_add(sum: f32, raw: Raw, piece: u32, x: X) -> f32 {
+  return raw_int_add(sum, raw, piece, x);
 }
 
 // snippet: x = int8_wide
@@ -149,11 +150,12 @@ struct X {
 fn x_piece(p: u32) -> X {
   return X(x_words[p], x_words[max_pieces + p], x_scale[p], x_sums[p], x_sums[max_pieces + p]);
 }
-fn x_dot4(w: vec4<u32>, v: vec4<u32>) -> i32 {
-  return (dot4I8Packed(w.x, v.x) + dot4I8Packed(w.y, v.y)) + (dot4I8Packed(w.z, v.z) + dot4I8Packed(w.w, v.w));
+// Σ of the 32 values.
+fn x_total(x: X) -> f32 {
+  return x.scale * f32(x.low_sum + x.high_sum);
 }
-fn x_dot(raw: Raw, piece: u32, x: X) -> f32 {
-  return raw_int_dot(raw, piece, x);
+fn x_add(sum: f32, raw: Raw, piece: u32, x: X) -> f32 {
+  return raw_int_add(sum, raw, piece, x);
 }
 
 // snippet: x = stored
@@ -173,11 +175,12 @@ fn x_piece(p: u32) -> X {
   let rest = x[p * 3u + 2u];
   return X(x[p * 3u], x[p * 3u + 1u], bitcast<f32>(rest.x), bitcast<i32>(rest.y), bitcast<i32>(rest.z));
 }
-fn x_dot4(w: vec4<u32>, v: vec4<u32>) -> i32 {
-  return (dot4I8Packed(w.x, v.x) + dot4I8Packed(w.y, v.y)) + (dot4I8Packed(w.z, v.z) + dot4I8Packed(w.w, v.w));
+// Σ of the 32 values.
+fn x_total(x: X) -> f32 {
+  return x.scale * f32(x.low_sum + x.high_sum);
 }
-fn x_dot(raw: Raw, piece: u32, x: X) -> f32 {
-  return raw_int_dot(raw, piece, x);
+fn x_add(sum: f32, raw: Raw, piece: u32, x: X) -> f32 {
+  return raw_int_add(sum, raw, piece, x);
 }
 
 // snippet: x = stored_float
@@ -191,7 +194,7 @@ struct X {
 }
 fn stored_quad(rank: u32, at: u32) -> vec4<f32> {
   if (at < params.cols) {
-    return bitcast<vec4<f32>>(x[(rank * params.cols + at) / 4u]);
+    return bitcast<vec4<f32>>(x[column * params.between + (rank * params.cols + at) / 4u]);
   }
   return vec4<f32>(0.0);
 }
@@ -202,6 +205,122 @@ fn x_piece(p: u32) -> X {
                  stored_quad(rank, at + 16u), stored_quad(rank, at + 20u), stored_quad(rank, at + 24u),
                  stored_quad(rank, at + 28u)), rank_weight(p));
 }
-fn x_dot(raw: Raw, piece: u32, x: X) -> f32 {
-  return x.weight * raw_dot(raw, piece, x.piece, 0.0, 0.0);
+fn x_add(sum: f32, raw: Raw, piece: u32, x: X) -> f32 {
+  return sum + x.weight * raw_dot(raw, piece, x.piece, 0.0, 0.0);
+}
+
+// snippet: x_piece = none
+// Floats need no packing.
+
+// snippet: x_piece = int8
+requires packed_4x8_integer_dot_product;
+
+// 32 values on their way to project_batch, by the formula of x = int8. A column has three planes of `pieces` vec4<u32>:
+// the first 16 bytes of each piece, the last, and its scale, the sums of both and their scaled total.
+fn x_word(q: vec4<f32>, inverse: f32) -> u32 {
+  return pack4xI8(vec4<i32>(round(q * inverse)));
+}
+fn x_highest(q: vec4<f32>) -> u32 {
+  let m = bitcast<vec4<u32>>(abs(q));  // NaN is the highest
+  return max(max(m.x, m.y), max(m.z, m.w));
+}
+fn x_words_sum(v: vec4<u32>) -> i32 {
+  let ones = 0x01010101u;
+  return (dot4I8Packed(v.x, ones) + dot4I8Packed(v.y, ones)) + (dot4I8Packed(v.z, ones) + dot4I8Packed(v.w, ones));
+}
+fn put_x_piece(column: u32, p: u32, a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>, e: vec4<f32>,
+               f: vec4<f32>, g: vec4<f32>, h: vec4<f32>) {
+  let highest = max(max(max(x_highest(a), x_highest(b)), max(x_highest(c), x_highest(d))),
+                    max(max(x_highest(e), x_highest(f)), max(x_highest(g), x_highest(h))));
+  let scale = bitcast<f32>(highest) / 127.0;
+  let inverse = select(0.0, 1.0 / scale, scale > 0.0);
+  let low = vec4<u32>(x_word(a, inverse), x_word(b, inverse), x_word(c, inverse), x_word(d, inverse));
+  let high = vec4<u32>(x_word(e, inverse), x_word(f, inverse), x_word(g, inverse), x_word(h, inverse));
+  let at = column * 3u * params.pieces + p;
+  x_row[at] = low;
+  x_row[at + params.pieces] = high;
+  let low_sum = x_words_sum(low);
+  let high_sum = x_words_sum(high);
+  x_row[at + 2u * params.pieces] = vec4<u32>(bitcast<u32>(scale), bitcast<u32>(low_sum), bitcast<u32>(high_sum),
+                                             bitcast<u32>(scale * f32(low_sum + high_sum)));
+}
+
+// snippet: x_row = int8
+// A column's x: a workgroup puts its quads, then packs them (x_piece = int8).
+override max_pieces: u32 = 64;
+var<workgroup> x_quads: array<vec4<f32>, 8u * max_pieces>;  // [quad][piece]
+
+fn x_put(quad: u32, v: vec4<f32>) {
+  x_quads[(quad & 7u) * max_pieces + (quad >> 3u)] = v;
+}
+// In uniform control flow; waits.
+fn put_x_row(column: u32, thread: u32) {
+  workgroupBarrier();
+  for (var p = thread; p < params.pieces; p += lanes * groups) {
+    put_x_piece(column, p, x_quads[p], x_quads[max_pieces + p], x_quads[2u * max_pieces + p],
+                x_quads[3u * max_pieces + p], x_quads[4u * max_pieces + p], x_quads[5u * max_pieces + p],
+                x_quads[6u * max_pieces + p], x_quads[7u * max_pieces + p]);
+  }
+}
+
+// snippet: x_row = float
+// A column's x as floats (their bits), cols of them, a multiple of 4.
+override max_pieces: u32 = 64;
+
+fn x_put(quad: u32, v: vec4<f32>) {
+  if (quad * 4u < params.cols) {
+    x_row[x_column * (params.cols / 4u) + quad] = bitcast<vec4<u32>>(v);
+  }
+}
+fn put_x_row(column: u32, thread: u32) {
+  workgroupBarrier();
+}
+
+// snippet: x_batch = int8
+requires packed_4x8_integer_dot_product;
+
+// x of a product with several columns, as x_piece = int8 left it.
+struct X {
+  low: vec4<u32>,
+  high: vec4<u32>,
+  scale: f32,
+  low_sum: i32,
+  high_sum: i32,
+  total: f32,
+}
+fn x_piece(column: u32, p: u32) -> X {
+  let at = column * 3u * params.pieces + p;
+  let rest = x[at + 2u * params.pieces];
+  return X(x[at], x[at + params.pieces], bitcast<f32>(rest.x), bitcast<i32>(rest.y), bitcast<i32>(rest.z),
+           bitcast<f32>(rest.w));
+}
+fn x_total(x: X) -> f32 {
+  return x.total;
+}
+fn x_add(sum: f32, raw: Raw, piece: u32, x: X) -> f32 {
+  return raw_int_add(sum, raw, piece, x);
+}
+
+// snippet: x_batch = float
+// x of a product with several columns, as x_row = float left it.
+struct X {
+  piece: Piece,
+  low: f32,
+  high: f32,
+}
+fn x_quad(column: u32, quad: u32) -> vec4<f32> {
+  let quads = params.cols / 4u;
+  return select(vec4<f32>(0.0), bitcast<vec4<f32>>(x[column * quads + min(quad, quads - 1u)]), quad < quads);
+}
+fn x_total(v: vec4<f32>) -> f32 {
+  return (v.x + v.y) + (v.z + v.w);
+}
+fn x_piece(column: u32, p: u32) -> X {
+  let q = p * 8u;
+  let v = Piece(x_quad(column, q), x_quad(column, q + 1u), x_quad(column, q + 2u), x_quad(column, q + 3u),
+                x_quad(column, q + 4u), x_quad(column, q + 5u), x_quad(column, q + 6u), x_quad(column, q + 7u));
+  return X(v, x_total((v.a + v.b) + (v.c + v.d)), x_total((v.e + v.f) + (v.g + v.h)));
+}
+fn x_add(sum: f32, raw: Raw, piece: u32, x: X) -> f32 {
+  return sum + raw_dot(raw, piece, x.piece, x.low, x.high);
 }
