@@ -253,6 +253,34 @@ void norm_after_rope(std::vector<Change>& changes, const Recomputation& r) {
   if (!both.edits.empty()) changes.push_back(std::move(both));
 }
 
+// More or fewer experts for a token.
+void expert_counts(std::vector<Change>& changes, const Recomputation& r) {
+  const Plan& plan = r.model().plan;
+  if (std::holds_alternative<Route>(r.target().op)) return;  // its output has another width then
+  int planned = 0;
+  std::vector<size_t> steps;
+  for (const size_t s : r.steps()) {
+    const Operation& op = plan.steps[s].op;
+    if (const auto* route = std::get_if<Route>(&op)) planned = route->k;
+    if (std::holds_alternative<Route>(op) || std::holds_alternative<ExpertMatMul>(op) ||
+        std::holds_alternative<Combine>(op))
+      steps.push_back(s);
+  }
+  if (planned == 0 || !std::holds_alternative<Combine>(plan.steps[steps.back()].op)) return;
+  for (const int k : {planned - 1, planned + 1, 1, 2, 4, 6, 8, 10}) {
+    if (k < 1 || k == planned || k > r.model().config.experts) continue;
+    Change change{{}, "experts of a token", fmt::format("{}", planned), fmt::format("{}", k)};
+    for (const size_t s : steps) {
+      change.edits.emplace_back(s, [k](Formula& f) {
+        if (auto* route = std::get_if<Route>(&f.op)) route->k = k;
+        if (auto* experts = std::get_if<ExpertMatMul>(&f.op)) experts->k = k;
+        if (auto* combine = std::get_if<Combine>(&f.op)) combine->k = k;
+      });
+    }
+    changes.push_back(std::move(change));
+  }
+}
+
 }  // namespace
 
 std::vector<Change> other_choices(const Recomputation& r, int first_bad) {
@@ -268,6 +296,7 @@ std::vector<Change> other_choices(const Recomputation& r, int first_bad) {
   }
   std::vector<Change> changes = list.take();
   norm_after_rope(changes, r);
+  expert_counts(changes, r);
   ChangeList inputs(r.model());
   for (const size_t s : r.steps()) {
     inputs.begin(s);
@@ -275,76 +304,6 @@ std::vector<Change> other_choices(const Recomputation& r, int first_bad) {
   }
   for (Change& change : inputs.take()) changes.push_back(std::move(change));
   return changes;
-}
-
-std::vector<Dial> dials(const Recomputation& r) {
-  std::vector<Dial> list;
-  for (const size_t s : r.steps()) {
-    const Operation& op = r.model().plan.steps[s].op;
-    const auto add = [&](const char* subject, double planned, double from, double to, bool ratio, auto turn) {
-      const std::string now = plain_number(planned);
-      for (Dial& dial : list) {
-        if (dial.subject == subject && dial.planned == now) return dial.steps.push_back(s);
-      }
-      list.push_back({{s}, subject, now, from, to, ratio, turn});
-    };
-    const auto number = [](auto member) {
-      return [member](Formula& f, double v) { member(f) = static_cast<float>(v); };
-    };
-    if (const auto* o = std::get_if<Embed>(&op)) {
-      add("embedding scale", o->scale, 1e-3, 1e3, true,
-          number([](Formula& f) -> float& { return std::get<Embed>(f.op).scale; }));
-    } else if (const auto* norm = std::get_if<Norm>(&op)) {
-      add("eps", norm->eps, 1e-12, 1, true, number([](Formula& f) -> float& { return std::get<Norm>(f.op).eps; }));
-      add("norm offset", norm->offset, -2, 2, false,
-          number([](Formula& f) -> float& { return std::get<Norm>(f.op).offset; }));
-    } else if (const auto* rope = std::get_if<Rope>(&op)) {
-      const RopeConfig& config = r.model().config.ropes[static_cast<size_t>(rope->rope)];
-      add("rope base", config.theta, 10, 1e9, true, [](Formula& f, double v) { f.rope.theta = v; });
-      if (config.scaling != RopeScaling::kNone && config.scaling != RopeScaling::kLongRope) {
-        add("factor of the rope scaling", config.factor, 1.0 / 64, 64, true,
-            [](Formula& f, double v) { f.rope.factor = v; });
-      }
-    } else if (const auto* attention = std::get_if<Attention>(&op)) {
-      add("query scale", attention->scale, 1e-4, 1e2, true,
-          number([](Formula& f) -> float& { return std::get<Attention>(f.op).scale; }));
-      add("soft-cap of the scores", attention->softcap, 0.1, 1e3, true,
-          number([](Formula& f) -> float& { return std::get<Attention>(f.op).softcap; }));
-    } else if (const auto* glu = std::get_if<Glu>(&op)) {
-      if (glu->activation != Activation::kClampedSwiglu) continue;
-      add("limit of the activation", glu->limit, 0.1, 100, true,
-          number([](Formula& f) -> float& { return std::get<Glu>(f.op).limit; }));
-      add("alpha of the activation", glu->alpha, 0.1, 10, true,
-          number([](Formula& f) -> float& { return std::get<Glu>(f.op).alpha; }));
-    } else if (const auto* sum = std::get_if<Add>(&op)) {
-      add("residual multiplier", sum->scale, -2, 8, false,
-          number([](Formula& f) -> float& { return std::get<Add>(f.op).scale; }));
-    } else if (const auto* scale = std::get_if<Scale>(&op)) {
-      add("factor", scale->factor, 1e-3, 1e3, true,
-          number([](Formula& f) -> float& { return std::get<Scale>(f.op).factor; }));
-    } else if (const auto* soft = std::get_if<SoftCap>(&op)) {
-      add("soft-cap", soft->cap, 0.1, 1e3, true,
-          number([](Formula& f) -> float& { return std::get<SoftCap>(f.op).cap; }));
-    } else if (std::holds_alternative<MatMul>(op)) {
-      add("factor", 1, 1e-3, 1e3, true, [](Formula& f, double v) { f.factor = v; });
-      if (r.model().plan.steps[s].logits_only)
-        add("soft-cap", 0, 0.1, 1e3, true, [](Formula& f, double v) { f.cap = v; });
-    }
-  }
-  return list;
-}
-
-static std::string fitted(double value) {
-  const double unit = std::pow(10.0, std::floor(std::log10(std::fabs(value) + 1e-300)) - 3);
-  return plain_number(std::round(value / unit) * unit);
-}
-
-Change at(const Dial& dial, double value) {
-  Change change{{}, dial.subject, dial.planned, fitted(value) + " (fitted)"};
-  for (const size_t s : dial.steps) {
-    change.edits.emplace_back(s, [turn = dial.turn, value](Formula& f) { turn(f, value); });
-  }
-  return change;
 }
 
 }  // namespace doppler

@@ -28,6 +28,13 @@ std::string describe_scaling(const RopeConfig& rope) {
   return fmt::format("{} (of {}{})", factor, plain_number(rope.original_context), rounded ? "" : ", not rounded");
 }
 
+std::string describe_rope(const RopeConfig& rope) {
+  if (rope.rotated == 0) return "that turns nothing";
+  const std::string share = rope.rotated == 1 ? "" : fmt::format(", share {:g}", rope.rotated);
+  const std::string scaling = rope.scaling == RopeScaling::kNone ? "" : ", " + describe_scaling(rope);
+  return fmt::format("of base {}{}{}", plain_number(rope.theta), share, scaling);
+}
+
 // Everything of a rope but what has changes of its own.
 RopeConfig scaled_like(const RopeConfig& rope, RopeConfig other) {
   other.theta = rope.theta;
@@ -39,7 +46,7 @@ RopeConfig scaled_like(const RopeConfig& rope, RopeConfig other) {
 void scalings(ChangeList& list, const RopeConfig& rope) {
   const ModelConfig& config = list.model().config;
   const auto scaling = [&](const RopeConfig& other) {
-    if (scaled_like(rope, other) == rope) return;
+    if (scaled_like(rope, other) == rope || describe_scaling(other) == describe_scaling(rope)) return;
     list.add("rope scaling", describe_scaling(rope), describe_scaling(other),
              [other](Formula& f) { f.rope = scaled_like(f.rope, other); });
   };
@@ -83,6 +90,10 @@ void scaling_numbers(ChangeList& list, const Rope& op, const RopeConfig& rope) {
       with("attention factor of the rope", fmt::format("{:.5g}", magnitude), name,
            [value](RopeConfig& r) { r.attention_factor = value; });
     };
+    RopeConfig usual = rope;
+    usual.attention_factor = 0;
+    const double then = make_rope_table(usual, op.head_dim, context).magnitude;
+    if (then != magnitude) factor(fmt::format("{:.5g}, the usual one", then), then);
     if (magnitude != 1) factor("1", 1);
     if (magnitude != 1) factor("its square", magnitude * magnitude);
   }
@@ -118,8 +129,10 @@ void rope_choices(ChangeList& list, const Rope& op, int first_bad) {
   }
   for (size_t i = 0; i < config.ropes.size(); ++i) {
     const RopeConfig& other = config.ropes[i];
-    if (other.theta == rope.theta || scaled_like(rope, other) == rope) continue;  // tried by its base, or its scaling
-    list.add("rope", fmt::format("{}", op.rope), fmt::format("{}", i), [other](Formula& f) { f.rope = other; });
+    const bool base_only = scaled_like(other, rope) == other && other.rotated == rope.rotated;
+    const bool scaling_only = scaled_like(rope, other) == other;
+    if (base_only || scaling_only) continue;  // tried above and below
+    list.add("rope", describe_rope(rope), describe_rope(other), [other](Formula& f) { f.rope = other; });
   }
   scalings(list, rope);
   scaling_numbers(list, op, rope);
@@ -132,6 +145,13 @@ void rope_choices(ChangeList& list, const Rope& op, int first_bad) {
   if (op.dims < op.head_dim && op.dims > 0) {
     list.add("frequencies", "spread over the turned dims", "spread over the whole head",
              [](Formula& f) { f.over_head = true; });
+  }
+  if (rope.query_beta == 0 && list.step().name.find(".q_") != std::string::npos) {
+    for (const double length : {rope.original_context, 8192.0, 4096.0, 16384.0}) {
+      if (length <= 0) continue;
+      list.add("scale by position", "none", fmt::format("1 + 0.1·ln(1 + ⌊p / {}⌋)", plain_number(length)),
+               [length](Formula& f) { f.beta = 0.1, f.length = static_cast<int>(length); });
+    }
   }
   list.add("direction of rotation", "forwards", "backwards", [](Formula& f) { f.backwards = true; });
   for (const int shift : {1, -1}) {

@@ -318,7 +318,7 @@ Diagnosis diagnose(const Evidence& e) {
   const double planned = between.empty() ? -1 : error_as_planned(question);
   if (planned > e.bounds.added || planned > e.bad.rel_error / 4) found = try_alternatives(question);
   if (found.fits) return {found.cause, {}};
-  if (std::string cause = first_of(kLast, s); !cause.empty()) return {cause, found.nearest};
+  if (std::string sign = first_of(kLast, s); !sign.empty()) return {sign, found.nearest};
   if (planned >= 0 && planned <= e.bounds.added) {
     return {
         "every step is what the plan makes of its inputs, and of the reference's inputs it makes the reference's "

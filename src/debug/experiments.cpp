@@ -17,9 +17,9 @@ namespace {
 // Multiplications that one search may take: some seconds.
 constexpr uint64_t kEnoughProducts = 1'000'000'000, kWeightProducts = 4'000'000'000, kDialProducts = 2'000'000'000,
                    kPairProducts = 2'000'000'000;
-constexpr size_t kVerified = 8;
+constexpr size_t kVerified = 8, kMostVerified = 48;
 // A fit within this factor of the best cannot be told from it.
-constexpr double kAsGood = 1.5;
+constexpr double kAsGood = 1.5, kNothing = 1e-9;
 
 double error_of(std::span<const float> got, std::span<const float> wanted) {
   double difference = 0, size = 0;
@@ -140,7 +140,8 @@ class Search {
   // Looks at more of the best ones.
   void verify(std::vector<Tried>& list) {
     std::stable_sort(list.begin(), list.end(), [](const Tried& a, const Tried& b) { return a.after < b.after; });
-    for (size_t i = 0; i < std::min(kVerified, list.size()); ++i) {
+    for (size_t i = 0; i < std::min(kMostVerified, list.size()); ++i) {
+      if (i >= kVerified && list[i].after > kAsGood * list[0].after + kNothing) break;
       if (!(list[i].after < 0.9 * quickly_before_)) break;
       found_.push_back({list[i].changes, error_of(whole_.run(list[i].changes), wanted_)});
     }
@@ -152,17 +153,28 @@ class Search {
   }
 
   Change best_of(const Dial& dial) {
-    constexpr int kSteps = 60;
+    constexpr int kSteps = 68;  // 17 · 4: powers of two are among them where a dial spans 17 octaves
     const double from = dial.ratio ? std::log(dial.from) : dial.from, to = dial.ratio ? std::log(dial.to) : dial.to;
     const auto value = [&](double x) { return dial.ratio ? std::exp(x) : x; };
     const auto error = [&](double x) {
       const Change change = at(dial, value(x));
       return quickly({&change});
     };
-    double best = from, least = HUGE_VAL;
+    const auto wholly = [&](double x) {
+      const Change change = at(dial, value(x));
+      const Change* const changes[] = {&change};
+      return error_of(whole_.run(changes), wanted_);
+    };
+    std::vector<std::pair<double, double>> scanned;
     for (int i = 0; i <= kSteps; ++i) {
-      const double x = from + (to - from) * i / kSteps, e = error(x);
-      if (e < least) least = e, best = x;
+      const double x = from + (to - from) * i / kSteps;
+      scanned.emplace_back(error(x), x);
+    }
+    std::sort(scanned.begin(), scanned.end());
+    // A few rows may not tell neighbours apart.
+    double best = scanned[0].second, least = wholly(best);
+    for (size_t i = 1; i < 4 && scanned[i].first <= kAsGood * scanned[0].first + kNothing; ++i) {
+      if (const double e = wholly(scanned[i].second); e < least) least = e, best = scanned[i].second;
     }
     double low = std::max(from, best - (to - from) / kSteps), high = std::min(to, best + (to - from) / kSteps);
     constexpr double kGolden = 0.6180339887498949;
@@ -176,7 +188,8 @@ class Search {
         b = low + kGolden * (high - low), at_b = error(b);
       }
     }
-    return at(dial, value((low + high) / 2));
+    const double x = (low + high) / 2;
+    return at(dial, value(wholly(x) < least ? x : best));
   }
 
   // Two choices at once; those that help alone come first.
@@ -213,7 +226,7 @@ class Search {
   Findings findings() const {
     Findings result;
     result.fits = fits();
-    for (size_t i = 0; i < std::min<size_t>(3, found_.size()); ++i) {
+    for (size_t i = 0; i < std::min<size_t>(3, found_.size()) && found_[i].after < 0.9 * before_; ++i) {
       result.nearest.push_back({describe(found_[i]), before_, found_[i].after});
     }
     if (!result.fits) return result;
@@ -221,7 +234,7 @@ class Search {
     result.cause = fmt::format("{}: error {:.2g} → {:.2g}", describe(best), before_, best.after);
     std::vector<std::string> others;
     for (size_t i = 1; i < found_.size() && others.size() < 2; ++i) {
-      if (found_[i].after > kAsGood * best.after + 1e-9 || found_[i].changes.size() > best.changes.size()) break;
+      if (found_[i].after > kAsGood * best.after + kNothing || found_[i].changes.size() > best.changes.size()) break;
       const Change& other = *found_[i].changes[0];
       others.push_back(fmt::format("{} {}", other.subject, other.instead));
     }

@@ -137,6 +137,11 @@ Formula Recomputation::planned(size_t s) const {
   return f;
 }
 
+Formula Recomputation::current(size_t s) const {
+  const auto found = formulas_.find(s);
+  return found != formulas_.end() ? found->second : planned(s);
+}
+
 std::vector<float> Recomputation::run(std::span<const Change* const> changes) {
   now_.clear();
   dirty_.clear();
@@ -148,8 +153,7 @@ std::vector<float> Recomputation::run(std::span<const Change* const> changes) {
 }
 
 std::vector<float> Recomputation::compute(size_t s, bool all, bool columns) {
-  const auto found = formulas_.find(s);
-  const Formula f = found != formulas_.end() ? found->second : planned(s);
+  const Formula f = current(s);
   // These give single columns; all others are computed whole first.
   const bool some = columns && (std::holds_alternative<MatMul>(f.op) || std::holds_alternative<Add>(f.op) ||
                                 std::holds_alternative<Scale>(f.op) || std::holds_alternative<SoftCap>(f.op) ||
@@ -198,16 +202,16 @@ std::vector<float> Recomputation::compute(size_t s, bool all, bool columns) {
 void Recomputation::finish(const Formula& f, std::vector<float>& out, size_t width, bool all) const {
   const auto* scale = f.left_out ? nullptr : std::get_if<Scale>(&f.op);
   const auto* soft = f.left_out ? nullptr : std::get_if<SoftCap>(&f.op);
-  if (!scale && !soft && f.factor == 1 && f.cap == 0) return;
+  if (!scale && !soft && f.factor == 1 && f.cap == 0 && f.beta == 0) return;
   const std::span<const int> rows = positions(all);
   for (size_t i = 0; i < out.size(); ++i) {
     double x = out[i] * f.factor;
-    if (scale) {
-      const int p = rows[i / width];
-      const int position = p >= f.shift_from ? p + f.shift : p;
-      const double turns = std::floor(static_cast<double>(position) / std::max(1, scale->length));
-      x *= scale->factor * (1 + scale->beta * std::log1p(turns));
-    }
+    const int p = rows[i / width], position = p >= f.shift_from ? p + f.shift : p;
+    const auto by_position = [position](double beta, int length) {
+      return 1 + beta * std::log1p(std::floor(static_cast<double>(position) / std::max(1, length)));
+    };
+    if (scale) x *= scale->factor * by_position(scale->beta, scale->length);
+    if (f.beta != 0) x *= by_position(f.beta, f.length);
     if (soft && soft->cap > 0) x = soft->cap * std::tanh(x / soft->cap);
     if (f.cap > 0) x = f.cap * std::tanh(x / f.cap);
     out[i] = static_cast<float>(x);

@@ -42,8 +42,10 @@ struct Formula {
   WeightReading matrix, second;  // Step::weights, by position: the matrix (or norm, sinks) and its bias
   bool left_out = false;         // its output is its first input
   double factor = 1, cap = 0;    // of the output; cap · tanh(x / cap) where it is not 0
-  double bias_times = 1;         // matrices
-  int token_shift = 0;           // embeddings: of the ids
+  double beta = 0;               // of the output, too: times 1 + beta · ln(1 + ⌊position / length⌋)
+  int length = 1;
+  double bias_times = 1;  // matrices
+  int token_shift = 0;    // embeddings: of the ids
   bool centred = false,
        unweighted = false;  // norms: the mean is subtracted first; w is 1. Mixing experts: weights are 1
   RopeConfig rope = {};     // filled in; and how its table is used
@@ -101,6 +103,7 @@ class Recomputation {
 
   const Stage* stage_of(int value) const;
   Formula planned(size_t step) const;
+  Formula current(size_t step) const;
   bool find_steps(int value, bool all, std::vector<char>& seen);
   bool is_leaf(int value) const;
   bool changed(int value);

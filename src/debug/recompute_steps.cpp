@@ -223,13 +223,10 @@ std::vector<float> Recomputation::glu(const Formula& f, bool all, bool columns) 
   const Values second = joined ? first : get(f.inputs[1], all, columns);
   std::vector<float> out(joined ? first->size() / 2 : first->size());
   // One input: gate and up of each expert, interleaved or one half after the other.
-  size_t expert = 1;
+  size_t expert = out.size() / std::max<size_t>(1, positions(all).size());
   if (joined) {
-    const int width = model_.plan.values[index(f.inputs[0])].width;
-    expert = index(width / 2);
-    for (const Step& step : model_.plan.steps) {
-      if (const auto* e = std::get_if<ExpertMatMul>(&step.op); e && step.output == f.inputs[0]) expert /= index(e->k);
-    }
+    const Formula maker = current(maker_[index(f.inputs[0])]);
+    if (const auto* e = std::get_if<ExpertMatMul>(&maker.op)) expert /= index(e->k);
   }
   for (size_t i = 0; i < out.size(); ++i) {
     const size_t base = i / expert * 2 * expert, at = i % expert;

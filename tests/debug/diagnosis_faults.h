@@ -1,4 +1,10 @@
 // Faults that no signature tells apart, and the sentence that names each.
+//
+// Not among them, because they compute the same numbers as another one does, or as good as none: gate and up swapped in
+// the weights and at the activation (both named as the latter, unless the two products were recorded); experts' rows in
+// halves and an activation that reads halves, where biases do not tell; a window longer than the prompt and none; eps
+// of 1e-6 and 1e-5 on inputs of size 1, the truncation of yarn's range in short prompts, a softcap far above the
+// scores, which stay within what rounding may add and are no fault to the walk.
 #pragma once
 
 #include <cmath>
@@ -307,9 +313,60 @@ inline std::vector<UnnamedFault> faults_of_structure() {
   };
 }
 
+// What no list holds, what a plan lacks altogether, what is quantised, and what computes the same as something else:
+// the numbers of one rope in two steps, a rope that other layers have, another number of experts.
+inline std::vector<UnnamedFault> faults_off_the_lists() {
+  using enum Against;
+  using enum Side;
+  return {
+      {"ScaleByPositionMissing", "ministral3-cut", kRecording, kPlan, "layer0.attn_out",
+       "layer0.q_rope: computed with scale by position none where 1 + 0.1·ln(1 + ⌊p / 16⌋) fits",
+       config_fault([](ModelConfig& c) { c.ropes[0].query_beta = 0; })},
+      {"BetaOfTheScaleByPosition", "ministral3-cut", kRecording, kPlan, "layer0.attn_out",
+       "layer0.q_scale: computed with beta of the scale by position 0.3 where 0.1 (fitted) fits",
+       config_fault([](ModelConfig& c) { c.ropes[0].query_beta = 0.3; })},
+      {"OriginalContextInTwoSteps", "ministral3-cut", kRecording, kPlan, "layer0.attn_out",
+       "original context of the rope scaling 64 where 16 (fitted) fits",
+       config_fault([](ModelConfig& c) { c.ropes[0].original_context = 64; })},
+      {"OriginalContext", "llama-a", kRecording, kPlan, "layer0.attn_out",
+       "original context of the rope scaling 8192 where 64 (fitted) fits",
+       config_fault([](ModelConfig& c) { c.ropes[0].original_context = 8192; })},
+      {"FrequencyFactors", "llama-a", kRecording, kPlan, "layer0.attn_out",
+       "frequency factors of llama3 4 and 8 where 1 and 4 fits", config_fault([](ModelConfig& c) {
+         c.ropes[0].low_freq_factor = 4;
+         c.ropes[0].high_freq_factor = 8;
+       })},
+      {"LayerThatShouldTurn", "qwen3-a", kRecording, kPlan, "layer1.attn_out",
+       "rope that turns nothing where of base 1000000 fits", config_fault([](ModelConfig& c) {
+         c.ropes.push_back({.rotated = 0});
+         c.layers[1].rope = 1;
+       })},
+      {"FewerExperts", "qwen3moe-cut", kRecording, kPlan, "layer0.ffn_out", "experts of a token 2 where 3 fits",
+       config_fault([](ModelConfig& c) { c.experts_per_token = 2; })},
+      {"LimitOfTheActivation", "gptoss-a", kRecording, kPlan, "layer0.ffn_out",
+       "limit of the activation 1 where 7 fits", config_fault([](ModelConfig& c) { c.swiglu_limit = 1; })},
+      {"SinksOfAnotherLayer", "gptoss-a", kRecording, kPlan, "layer1.attn_out",
+       "weight layer1.sinks where layer2.sinks fits",
+       [](AlteredModel& f) { swap_weights(f, "layer1.sinks", "layer2.sinks"); }},
+      {"QuantisedRotation", "qwen3-a q4_k_m", kEverything, kBackend, "layer0.q_rope",
+       "rope base 10000 where the plan says 1000000", config_fault([](ModelConfig& c) { c.ropes[0].theta = 1e4; })},
+      {"QuantisedWindow", "gemma2-a q4_k_m", kRecording, kPlan, "layer0.attn_out", "window none where 6 fits",
+       config_fault([](ModelConfig& c) {
+         for (LayerConfig& layer : c.layers) layer.window = 0;
+       })},
+      {"AttentionFactor", "gptoss-a", kRecording, kPlan, "layer0.attn_out",
+       "attention factor of the rope 1.1 where 1.3466, the usual one fits",
+       config_fault([](ModelConfig& c) { c.ropes[0].attention_factor = 1.1; })},
+      // Both are x·sigmoid(1.702x).
+      {"AlphaOrAnotherActivation", "gptoss-a", kRecording, kPlan, "layer0.ffn_out",
+       "(so does activation gelu (x·sigmoid(1.702x)))", config_fault([](ModelConfig& c) { c.swiglu_alpha = 1; })},
+  };
+}
+
 inline std::vector<UnnamedFault> unnamed_faults() {
   std::vector<UnnamedFault> all = faults_of_numbers();
   for (UnnamedFault& fault : faults_of_structure()) all.push_back(std::move(fault));
+  for (UnnamedFault& fault : faults_off_the_lists()) all.push_back(std::move(fault));
   return all;
 }
 

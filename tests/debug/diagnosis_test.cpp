@@ -78,7 +78,9 @@ TEST_P(Diagnosed, NamesTheCause) {
   if (fault.bound > 0) bounds = {fault.bound, fault.bound, 10 * fault.bound};
   const Comparison ill = compare_stages(run, reference, debugged, bounds);
   EXPECT_EQ(ill.first_bad, fault.step);
-  EXPECT_NE(ill.cause.find(fault.cause), std::string::npos) << ill.cause;
+  std::string nearest;
+  for (const Experiment& e : ill.nearest) nearest += "\n" + e.what + " " + std::to_string(e.after);
+  EXPECT_NE(ill.cause.find(fault.cause), std::string::npos) << ill.cause << nearest;
   EXPECT_EQ(ill.cause.find("not what the plan makes") != std::string::npos, backend) << ill.cause;
 }
 
