@@ -96,8 +96,9 @@ void stream_plain(const MappedTensor& tensor, DType dtype, const CheckpointTenso
                   const OnWeights& on_weights) {
   const SlotRows from(tensor);
   const auto cols = static_cast<size_t>(from.cols());
-  const bool in_order = tensor.plain.size() == 1 && !tensor.is_decoded();  // the source is read from front to back
-  size_t read = 0;                                                         // bytes of it, if so
+  // Is the source read from front to back?
+  const bool in_order = tensor.plain.size() == 1 && !tensor.is_decoded() && !tensor.rule.halves;
+  size_t read = 0;  // bytes of it, if so
   RowStream stream{.name = tensor.rule.name, .rows = from.count(), .cols = from.cols(), .dtype = dtype};
   stream.make = [&](int64_t row, std::byte* out, float* values) {
     const MappedTensor::Place place = tensor.place_of(row);

@@ -161,7 +161,7 @@ Tensor joined_experts(const MappedTensor& mapped, Owner& owner) {
 Tensor take(const MappedTensor& mapped, Owner& owner, ThreadPool& pool) {
   if (mapped.plain.empty()) return joined_mxfp4(mapped, owner);
   if (mapped.is_decoded()) return held_decoded(mapped, owner, pool);
-  if (mapped.plain.size() > 1) return joined_experts(mapped, owner);
+  if (mapped.plain.size() > 1 || mapped.rule.halves) return joined_experts(mapped, owner);
   Tensor tensor = plain_part(mapped, 0);
   const bool aligned = reinterpret_cast<uintptr_t>(tensor.bytes.data()) % kReadAlignment == 0;
   if (mapped.rule.quant == QuantClass::kKeep && (tensor.dtype != DType::kF32 || !aligned))

@@ -61,6 +61,8 @@ struct TensorRule {
       "";  // its name in the artefact: the checkpoint's, or the slot where no tensor is the slot's alone
   std::string second = "";                // the tensor whose rows alternate with those of `name`
   std::vector<std::string> stacked = {};  // slots whose rows lie behind each other in the tensor, this one among them
+  // The rows of an expert's first half alternate with those of its second, as the slot wants them.
+  bool halves = false;
 };
 
 // The rule for a slot ("layer3.q_proj"); fails if the family has none.

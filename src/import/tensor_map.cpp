@@ -65,6 +65,33 @@ std::vector<std::string> names_of(const WeightUse& use, const TensorRule& rule) 
   return names;
 }
 
+// Experts lie in tensors of their own or stacked in one; whichever of the two the family's file says, some writers
+// (those that quantise, above all) do the other.
+TensorRule as_stored(TensorRule rule, const CheckpointTensors& source) {
+  struct Names {
+    std::string stacked, first, second;
+  };
+  static const Names kParts[] = {{"gate_up_proj", "gate_proj", "up_proj"}, {"down_proj", "down_proj", ""}};
+  constexpr std::string_view kExperts = "experts.";
+  const size_t at = rule.name.find(kExperts);
+  if (rule.role != "expert" || at == std::string::npos) return rule;
+  const std::string base = rule.name.substr(0, at + kExperts.size()), part = rule.name.substr(base.size());
+  const auto of = [&](const std::string& expert, const std::string& name) { return base + expert + name + ".weight"; };
+  for (const auto& [stacked, first, second] : kParts) {
+    const bool apart = source.find(of("0.", first));
+    if (part == stacked && apart && !source.find(rule.name)) {
+      rule.name = of("{e}.", first);
+      rule.second = second.empty() ? "" : of("{e}.", second);
+      rule.halves = false;
+    } else if (part == "{e}." + first + ".weight" && !apart && source.find(base + stacked)) {
+      rule.name = base + stacked;
+      rule.second = "";
+      rule.halves = !second.empty();
+    }
+  }
+  return rule;
+}
+
 // Finds a slot's source and checks dtype and shape; what is wrong goes to `faults`.
 MappedTensor map_one(const WeightUse& use, TensorRule rule, const std::vector<WeightUse>& uses,
                      const CheckpointTensors& source, std::vector<std::string>& faults) {
@@ -123,8 +150,9 @@ MappedTensor map_one(const WeightUse& use, TensorRule rule, const std::vector<We
 }  // namespace
 
 MappedTensor::Place MappedTensor::place_of(int64_t row) const {
-  if (plain.size() == 1) return {0, row};
+  if (plain.size() == 1 && !rule.halves) return {0, row};
   const int64_t alternate = rule.second.empty() ? 1 : 2, rows = shape[shape.size() - 2];
+  if (rule.halves) return {0, row / rows * rows + row % 2 * (rows / 2) + row % rows / 2};
   const int64_t group = row / rows, within = row % rows;
   return {static_cast<size_t>(group * alternate + within % alternate), within / alternate};
 }
@@ -182,8 +210,8 @@ TensorMap map_tensors(const Family& family, ModelConfig& config, const Checkpoin
   std::set<std::string> used;
   const std::vector<WeightUse> uses = weights_of(build_plan(config));
   for (const WeightUse& use : uses) {
-    const MappedTensor& tensor =
-        map.tensors.emplace_back(map_one(use, rule_for(family, use.slot, layout), uses, source, faults));
+    const MappedTensor& tensor = map.tensors.emplace_back(
+        map_one(use, as_stored(rule_for(family, use.slot, layout), source), uses, source, faults));
     for (const RawTensor& raw : tensor.plain) used.insert(raw.name);
     for (const RawTensor* raw : {tensor.blocks, tensor.scales}) {
       if (raw) used.insert(raw->name);

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import unittest
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = sys.argv.pop(1)
 HIDDEN, FFN, VOCAB, HEADS, SHARED = 64, 96, 48, 2, 1
 PATIENCE = 300  # seconds, on a machine that has other things to do
@@ -466,19 +467,59 @@ class Quantised(unittest.TestCase):
                 self.check(name, config, matrices, PLAIN)
 
     def test_experts(self):
-        shapes = {**PLAIN, MLP + "gate.weight": (4, HIDDEN), ATTENTION + "q_norm.weight": (32,),
-                  ATTENTION + "k_norm.weight": (32,)}  # fmt: skip
+        config, shapes = self.moe()
         matrices = {m: s for m, s in MATRICES.items() if m.startswith(ATTENTION)}
         for e in range(4):
             for part, shape in (("gate_proj", (32, HIDDEN)), ("up_proj", (32, HIDDEN)), ("down_proj", (HIDDEN, 32))):
                 matrices[f"{MLP}experts.{e}.{part}"] = shape
-        config = {**CONFIG, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": 4,
-                  "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": True,
-                  "head_dim": 32}  # fmt: skip
         for name in ("fp8 in blocks", "awq", "nvfp4 of compressed-tensors"):
             with self.subTest(name):
                 self.setUp()
                 self.check(name, config, matrices, shapes)
+
+    def moe(self):
+        shapes = {**PLAIN, MLP + "gate.weight": (4, HIDDEN), ATTENTION + "q_norm.weight": (32,),
+                  ATTENTION + "k_norm.weight": (32,)}  # fmt: skip
+        config = {**CONFIG, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": 4,
+                  "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": True,
+                  "head_dim": 32}  # fmt: skip
+        return config, shapes
+
+    def test_experts_may_be_stacked_or_apart_whatever_their_family_says(self):
+        config, shapes = self.moe()
+        config["quantization_config"] = FORMATS["fp8 in blocks"][1]  # [40, 24]
+        attention = {m: s for m, s in MATRICES.items() if m.startswith(ATTENTION)}
+        tensors, values = make("fp8 in blocks", attention, shapes)
+        rng = random.Random(7)
+        apart, scales = dict(tensors), []
+        for part, rows, cols in (("gate_up_proj", 64, HIDDEN), ("down_proj", HIDDEN, 32)):
+            codes, grids = [], []
+            for e in range(4):
+                one, numbers = fp8(rng, "x", rows, cols, (40, 24))
+                codes.append(one["x.weight"].data)
+                grids.append(one["x.weight_scale_inv"])
+                names = ("gate_proj", "up_proj") if part == "gate_up_proj" else (part,)
+                for i, name in enumerate(names):  # gate's rows, then up's
+                    half = len(numbers) // len(names)
+                    apart[f"{MLP}experts.{e}.{name}.weight"] = Tensor(
+                        "F32", [rows // len(names), cols], numbers[i * half: (i + 1) * half])
+            tensors[f"{MLP}experts.{part}"] = Tensor("F8_E4M3", [4, rows, cols], b"".join(codes))
+            tensors[f"{MLP}experts.{part}_scale_inv"] = Tensor(
+                "F32", [4, *grids[0].shape], b"".join(grid.data for grid in grids))
+        stacked = write_checkpoint(self.room / "stacked", config, tensors)
+        own = write_checkpoint(self.room / "apart", config, apart)
+        self.convert(stacked, "a")
+        self.convert(own, "b")
+        expected = read_artefact(self.room / "b")
+        self.assertEqual(read_artefact(self.room / "a"), expected)
+        family = json.loads((ROOT / "families/qwen3_moe.json").read_text())
+        experts = "{body}layers.{i}.mlp.experts."
+        family["tensors"]["layer{i}.experts_gate_up"] = {"name": experts + "gate_up_proj", "role": "expert"}
+        family["tensors"]["layer{i}.experts_down"] = {"name": experts + "down_proj", "role": "expert"}
+        (self.room / "family.json").write_text(json.dumps(family))
+        self.convert(own, "c", "f32", "--family", self.room / "family.json")
+        self.assertEqual(read_artefact(self.room / "c"), expected)
+        self.assertEqual(len(self.tokens(stacked)), 16)
 
     def test_the_error_of_quantising_again_is_told(self):
         tensors, values = make("fp8 in blocks")
