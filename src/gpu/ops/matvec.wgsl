@@ -30,12 +30,9 @@ struct X {
   scale: f32,
   low_sum: i32,     // Σ of the bytes
   high_sum: i32,
+  total: f32,  // of all, scaled
 }
 alias Held = X;
-
-fn x_total(x: X) -> f32 {
-  return x.scale * f32(x.low_sum + x.high_sum);
-}
 
 const kOnes = 0x01010101u;
 
@@ -57,7 +54,9 @@ fn hold(v: Piece) -> Held {
   let low = vec4<u32>(to_bytes(v.a * inverse), to_bytes(v.b * inverse), to_bytes(v.c * inverse), to_bytes(v.d * inverse));
   let high = vec4<u32>(to_bytes(v.e * inverse), to_bytes(v.f * inverse), to_bytes(v.g * inverse), to_bytes(v.h * inverse));
   let ones = vec4<u32>(kOnes);
-  return X(low, high, scale, sixteen_products(0, low, ones), sixteen_products(0, high, ones));
+  let low_sum = sixteen_products(0, low, ones);
+  let high_sum = sixteen_products(0, high, ones);
+  return X(low, high, scale, low_sum, high_sum, scale * f32(low_sum + high_sum));
 }
 fn held_dot(raw: Raw, piece: u32, x: Held) -> f32 {
   return raw_int_add(0.0, raw, piece, x);

@@ -11,7 +11,8 @@ fn flush_results(first: u32, thread: u32) {}
 requires packed_4x8_integer_dot_product;
 
 // Results of a gated projection as int8 with one scale for 32 of them, ready for the projection that follows
-// (lib/x.wgsl): twelve words per piece: 16 bytes, 16 bytes, the scale, Σ of the first sixteen, of the last, 0. A
+// (lib/x.wgsl): twelve words per piece: 16 bytes, 16 bytes, the scale, Σ of the first sixteen, of the last, and of all,
+// scaled. A
 // workgroup makes whole pieces: groups · rows · bands is a multiple of 64.
 var<workgroup> results: array<f32, groups * rows * bands / 2u>;
 
@@ -51,6 +52,12 @@ fn flush_results(first: u32, thread: u32) {
     y[to * 12u + 9u + place] = bitcast<u32>(sum);
   } else if (place == 2u) {
     y[to * 12u + 8u] = bitcast<u32>(scale);
+  } else if (place == 3u) {
+    var sum = 0;
+    for (var i = 0u; i < 8u; i++) {
+      sum += dot4I8Packed(result_word(piece * 8u + i, inverse), 0x01010101u);
+    }
+    y[to * 12u + 11u] = bitcast<u32>(scale * f32(sum));
   }
 }
 
@@ -89,6 +96,7 @@ fn flush_results(first: u32, thread: u32) {
   var sum = dot4I8Packed(word, 0x01010101u);
   sum += subgroupShuffleXor(sum, 1u);
   sum += subgroupShuffleXor(sum, 2u);
+  let total = scale * f32(sum + subgroupShuffleXor(sum, 4u));
   if (to * 64u >= params.rows) {
     return;
   }
@@ -97,6 +105,8 @@ fn flush_results(first: u32, thread: u32) {
     y[to * 12u + 9u + place / 4u] = bitcast<u32>(sum);
   } else if (place == 1u) {
     y[to * 12u + 8u] = bitcast<u32>(scale);
+  } else if (place == 2u) {
+    y[to * 12u + 11u] = bitcast<u32>(total);
   }
 }
 

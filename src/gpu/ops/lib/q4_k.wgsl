@@ -56,7 +56,7 @@ fn raw_int_add(sum: f32, raw: Raw, piece: u32, x: X) -> f32 {
   let products = sixteen_products(sixteen_products(kExact, raw.q & nibbles, x.low),
                                   (raw.q >> vec4<u32>(4u)) & nibbles, x.high);
   let f = factors(raw, piece);
-  return fma(f.x * x.scale, exact(products), fma(-f.y, x_total(x), sum));
+  return fma(f.x * x.scale, exact(products), fma(-f.y, x.total, sum));
 }
 
 // snippet: matmul_int8 = q4_k

@@ -66,5 +66,5 @@ fn raw_int_add(sum: f32, raw: Raw, piece: u32, x: X) -> f32 {
   }
   let f = vec2<f32>(unpack2x16float(raw.pair.x).x, unpack2x16float(raw.pair.y).x) * unsigned_bytes(own).zw;
   let both = sixteen_products(first, last_half(raw), x.high);
-  return fma(f.x * x.scale, exact(both), fma(-f.y, x_total(x), sum));
+  return fma(f.x * x.scale, exact(both), fma(-f.y, x.total, sum));
 }

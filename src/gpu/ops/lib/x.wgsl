@@ -43,6 +43,7 @@ var<workgroup> x_quads: array<vec4<f32>, 8u * max_pieces>;  // [quad][piece], as
 var<workgroup> x_words: array<vec4<u32>, 2u * max_pieces>;  // [half][piece]: 16 elements each
 var<workgroup> x_scale: array<f32, max_pieces>;
 var<workgroup> x_sums: array<vec2<i32>, max_pieces>;        // Σ of the first half, of the last
+var<workgroup> x_totals: array<f32, max_pieces>;            // Σ of all, scaled
 
 fn x_put(quad: u32, v: vec4<f32>) {
   x_quads[(quad & 7u) * max_pieces + (quad >> 3u)] = v;
@@ -77,7 +78,9 @@ fn prepare_x(thread: u32) {
     x_words[p] = low;
     x_words[max_pieces + p] = high;
     x_scale[p] = scale;
-    x_sums[p] = vec2<i32>(x_words_sum(low), x_words_sum(high));
+    let sums = vec2<i32>(x_words_sum(low), x_words_sum(high));
+    x_sums[p] = sums;
+    x_totals[p] = scale * f32(sums.x + sums.y);
   }
   workgroupBarrier();
 }
@@ -88,13 +91,10 @@ struct X {
   scale: f32,
   low_sum: i32,
   high_sum: i32,
+  total: f32,  // of all, scaled
 }
 fn x_piece(p: u32) -> X {
-  return X(x_words[p], x_words[max_pieces + p], x_scale[p], x_sums[p].x, x_sums[p].y);
-}
-// Σ of the 32 values.
-fn x_total(x: X) -> f32 {
-  return x.scale * f32(x.low_sum + x.high_sum);
+  return X(x_words[p], x_words[max_pieces + p], x_scale[p], x_sums[p].x, x_sums[p].y, x_totals[p]);
 }
 fn x_add(sum: f32, raw: Raw, piece: u32, x: X) -> f32 {
   return raw_int_add(sum, raw, piece, x);
@@ -111,6 +111,7 @@ override max_pieces: u32 = 64;
 var<workgroup> x_words: array<vec4<u32>, 2u * max_pieces>;  // [half][piece]: 16 elements each
 var<workgroup> x_scale: array<f32, max_pieces>;
 var<workgroup> x_sums: array<i32, 2u * max_pieces>;         // [half][piece]
+var<workgroup> x_totals: array<f32, max_pieces>;
 
 const kOnes = 0x01010101u;
 
@@ -132,8 +133,10 @@ fn x_put(quad: u32, v: vec4<f32>) {
   if ((quad & 3u) == 0u) {
     x_sums[half * max_pieces + piece] = sum;
   }
+  let other_half = subgroupShuffleXor(sum, 4u);
   if ((quad & 7u) == 0u) {
     x_scale[piece] = scale;
+    x_totals[piece] = scale * f32(sum + other_half);
   }
 }
 fn prepare_x(thread: u32) {
@@ -146,13 +149,10 @@ struct X {
   scale: f32,
   low_sum: i32,
   high_sum: i32,
+  total: f32,  // of all, scaled
 }
 fn x_piece(p: u32) -> X {
-  return X(x_words[p], x_words[max_pieces + p], x_scale[p], x_sums[p], x_sums[max_pieces + p]);
-}
-// Σ of the 32 values.
-fn x_total(x: X) -> f32 {
-  return x.scale * f32(x.low_sum + x.high_sum);
+  return X(x_words[p], x_words[max_pieces + p], x_scale[p], x_sums[p], x_sums[max_pieces + p], x_totals[p]);
 }
 fn x_add(sum: f32, raw: Raw, piece: u32, x: X) -> f32 {
   return raw_int_add(sum, raw, piece, x);
@@ -170,14 +170,12 @@ struct X {
   scale: f32,
   low_sum: i32,
   high_sum: i32,
+  total: f32,  // of all, scaled
 }
 fn x_piece(p: u32) -> X {
   let rest = x[p * 3u + 2u];
-  return X(x[p * 3u], x[p * 3u + 1u], bitcast<f32>(rest.x), bitcast<i32>(rest.y), bitcast<i32>(rest.z));
-}
-// Σ of the 32 values.
-fn x_total(x: X) -> f32 {
-  return x.scale * f32(x.low_sum + x.high_sum);
+  return X(x[p * 3u], x[p * 3u + 1u], bitcast<f32>(rest.x), bitcast<i32>(rest.y), bitcast<i32>(rest.z),
+           bitcast<f32>(rest.w));
 }
 fn x_add(sum: f32, raw: Raw, piece: u32, x: X) -> f32 {
   return raw_int_add(sum, raw, piece, x);
@@ -293,9 +291,6 @@ fn x_piece(column: u32, p: u32) -> X {
   let rest = x[at + 2u * params.pieces];
   return X(x[at], x[at + params.pieces], bitcast<f32>(rest.x), bitcast<i32>(rest.y), bitcast<i32>(rest.z),
            bitcast<f32>(rest.w));
-}
-fn x_total(x: X) -> f32 {
-  return x.total;
 }
 fn x_add(sum: f32, raw: Raw, piece: u32, x: X) -> f32 {
   return raw_int_add(sum, raw, piece, x);
