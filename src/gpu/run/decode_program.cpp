@@ -25,6 +25,12 @@ ExpertsShape experts_shape(const GpuContext& context, const FusedGroup& up) {
           static_cast<uint64_t>(shape[1] / 2)};
 }
 
+uint32_t splits_of(const GpuContext& context, const LayerCache& cache) {
+  const int window = static_cast<int>(cache.shape.window);
+  const int longest = window > 0 ? std::min(window, context.context) : context.context;
+  return choose_splits(context.device.capabilities(), cache.shape, static_cast<uint32_t>(longest));
+}
+
 bool is_qkv(const FusedGroup& group) { return group.matmuls.size() == 3; }
 
 // Is the group's activation for the matrix that follows, and nobody else, so that it can be left as that takes it?
@@ -78,6 +84,7 @@ bool DecodeProgram::possible(const GpuContext& context) {
 
 bool DecodeProgram::possible_for_columns(const GpuContext& context) {
   if (!possible(context) || context.groups.back().fusion != Fusion::kProjectNorm) return false;
+  if (max_columns(context) < 2) return false;
   for (size_t g = 0; g < context.groups.size(); ++g) {
     const Step& step = context.step(context.groups[g].steps[0]);
     if (context.groups[g].fusion != Fusion::kSingle || !std::holds_alternative<MatMul>(step.op)) continue;
@@ -86,6 +93,18 @@ bool DecodeProgram::possible_for_columns(const GpuContext& context) {
     if (!can_project(context.device.capabilities(), shape) && !(g > 0 && feeds_stored(context, g - 1))) return false;
   }
   return true;
+}
+
+uint64_t DecodeProgram::max_columns(const GpuContext& context) {
+  uint64_t widest = static_cast<uint64_t>(context.config.q_width() + 2 * context.config.kv_width()) * 4;
+  for (const Step& step : context.plan.steps) {
+    if (step.logits_only) continue;
+    widest = std::max(widest, static_cast<uint64_t>(context.width(step.output)) * 4);
+  }
+  for (const LayerCache& cache : context.kv.layers()) {
+    widest = std::max(widest, partial_bytes(cache.shape, splits_of(context, cache)));
+  }
+  return std::max<uint64_t>(1, context.device.capabilities().limits.max_binding_bytes / widest);
 }
 
 DecodeProgram::DecodeProgram(GpuContext& context, const std::optional<Sampling>& sampling, const TapSteps* tapped)
@@ -108,9 +127,7 @@ DecodeProgram::DecodeProgram(GpuContext& context, const std::optional<Sampling>&
   spare_ = device.create_buffer("spare residual", static_cast<uint64_t>(config.hidden) * 4);
   uint64_t partial = 0;
   for (const LayerCache& cache : c_.kv.layers()) {
-    const int longest =
-        cache.shape.window > 0 ? std::min(static_cast<int>(cache.shape.window), c_.context) : c_.context;
-    splits_.push_back(choose_splits(device.capabilities(), cache.shape, static_cast<uint32_t>(longest)));
+    splits_.push_back(splits_of(c_, cache));
     const uint64_t own = rows_ * partial_bytes(cache.shape, splits_.back());
     partial = std::max(partial, own);
     const int layer = static_cast<int>(splits_.size()) - 1;

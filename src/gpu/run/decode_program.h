@@ -33,6 +33,8 @@ class DecodeProgram {
   static bool possible(const GpuContext& context);
   // And for columns? Then `possible`, too.
   static bool possible_for_columns(const GpuContext& context);
+  // Columns that one binding holds of everything but logits.
+  static uint64_t max_columns(const GpuContext& context);
 
   // Without sampling nothing is chosen: the logits are kept, and DecodeState stays as it is. What tapped steps (null:
   // none) make is kept for each token. The token takes the same fused way; what a fusion does not store is recomputed

@@ -93,7 +93,7 @@ class GpuExecutor : public Executor {
         run_item(batch, items[0]);
         continue;
       }
-      const size_t most = best ? kMaxColumns : max_columns_of_logits();
+      const size_t most = max_columns(!best);
       for (; !items.empty(); items = items.subspan(std::min(most, items.size()))) {
         run_columns(batch, items.first(std::min(most, items.size())), best);
       }
@@ -246,10 +246,11 @@ class GpuExecutor : public Executor {
     }
   }
 
-  // Columns whose logits one binding holds.
-  size_t max_columns_of_logits() const {
+  // Columns of one pass. Bindings hold what they need, their logits, too, if these are wanted.
+  size_t max_columns(bool logits) const {
+    uint64_t fit = DecodeProgram::max_columns(c_);
     const uint64_t row = static_cast<uint64_t>(c_.config.vocab) * sizeof(float);
-    const uint64_t fit = std::max<uint64_t>(1, device_.capabilities().limits.max_binding_bytes / row);
+    if (logits) fit = std::min(fit, std::max<uint64_t>(1, device_.capabilities().limits.max_binding_bytes / row));
     return static_cast<size_t>(std::min<uint64_t>(kMaxColumns, std::bit_floor(fit)));
   }
 
@@ -291,8 +292,8 @@ class GpuExecutor : public Executor {
   void run_together(const BatchItem& item) {
     Sequence& sequence = *item.sequence;
     // The cache has room for so many at once (KvPool).
-    size_t most = std::min<size_t>(kMaxColumns, static_cast<size_t>(std::max(block_, kMaxDecodeBatch)));
-    if (item.want == Logits::kAll) most = std::min(most, max_columns_of_logits());
+    const size_t most =
+        std::min(max_columns(item.want == Logits::kAll), static_cast<size_t>(std::max(block_, kMaxDecodeBatch)));
     for (std::span<const int32_t> left = item.tokens; !left.empty();) {
       const std::span<const int32_t> tokens = left.first(std::min(most, left.size()));
       const size_t before = item.tokens.size() - left.size();
