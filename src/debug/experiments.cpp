@@ -15,7 +15,7 @@ namespace doppler {
 namespace {
 
 // Multiplications that one search may take: some seconds.
-constexpr uint64_t kEnoughProducts = 1'000'000'000, kWeightProducts = 4'000'000'000, kDialProducts = 2'000'000'000,
+constexpr uint64_t kEnoughProducts = 1'000'000'000, kWeightProducts = 2'000'000'000, kDialProducts = 1'000'000'000,
                    kPairProducts = 2'000'000'000;
 constexpr size_t kVerified = 8, kMostVerified = 48;
 // A fit within this factor of the best cannot be told from it.
@@ -192,17 +192,22 @@ class Search {
     return at(dial, value(wholly(x) < least ? x : best));
   }
 
-  // Two choices at once; those that help alone come first.
+  // Two choices at once: what helps most alone with every other, then the others among themselves, likely ones first.
   void pairs() {
+    constexpr size_t kBest = 3, kOthers = 150;
     std::vector<Tried> tried;
     const uint64_t end = screen_.products() + kPairProducts;
-    const size_t count = std::min<size_t>(choices_.size(), 150);
+    const auto try_two = [&](size_t a, size_t b) {
+      const Change &one = *choices_[a].changes[0], &two = *choices_[b].changes[0];
+      if (one.subject != two.subject && screen_.products() < end) try_one({&one, &two}, tried);
+    };
+    for (size_t a = 0; a < std::min(kBest, choices_.size()); ++a) {
+      for (size_t b = a + 1; b < choices_.size(); ++b) try_two(a, b);
+    }
+    const size_t count = std::min(choices_.size(), kOthers);
     for (size_t sum = 1; sum < 2 * count; ++sum) {
       for (size_t a = sum >= count ? sum - count + 1 : 0; a < (sum + 1) / 2; ++a) {
-        const Change &one = *choices_[a].changes[0], &two = *choices_[sum - a].changes[0];
-        if (one.subject == two.subject) continue;
-        if (screen_.products() > end) return verify(tried);
-        try_one({&one, &two}, tried);
+        if (a >= kBest) try_two(a, sum - a);
       }
     }
     verify(tried);

@@ -74,14 +74,20 @@ class Rows {
   int64_t rows_ = 0, cols_ = 0;
 };
 
-double dot(const double* a, const double* b, size_t n) {
-  double sums[4] = {0, 0, 0, 0};
+// Sums in float over 16 terms at most, and in double over those.
+double dot(const float* a, const float* b, size_t n) {
+  constexpr size_t kLanes = 16, kBlock = 16 * kLanes;
+  double total = 0;
   size_t i = 0;
-  for (; i + 4 <= n; i += 4) {
-    for (size_t k = 0; k < 4; ++k) sums[k] += a[i + k] * b[i + k];
+  for (; i + kBlock <= n; i += kBlock) {
+    float sums[kLanes] = {};
+    for (size_t j = 0; j < kBlock; j += kLanes) {
+      for (size_t k = 0; k < kLanes; ++k) sums[k] += a[i + j + k] * b[i + j + k];
+    }
+    for (const float sum : sums) total += sum;
   }
-  for (; i < n; ++i) sums[0] += a[i] * b[i];
-  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  for (; i < n; ++i) total += static_cast<double>(a[i]) * b[i];
+  return total;
 }
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
@@ -158,20 +164,17 @@ std::vector<float> Recomputation::matmul(const Formula& f, bool all, bool column
   const std::vector<float>& in = *get(f.inputs[0], all, false);
   const Rows rows(model_.weights, f.matrix);
   const auto cols = index(rows.cols()), n = in.size() / cols;
-  const std::vector<double> x(in.begin(), in.end());
   const bool biased = std::get<MatMul>(f.op).bias;
   const std::vector<float> bias = biased ? small(f.second) : std::vector<float>();
   const auto width = columns ? sample_.columns.size() : index(model_.weights.at(f.matrix.slots[0]).rows());
   std::vector<float> out(n * width);
   const auto some = [&](size_t begin, size_t end) {
     std::vector<float> row(cols);
-    std::vector<double> wide(cols);
     for (size_t c = begin; c < end; ++c) {
       const size_t r = columns ? index(sample_.columns[c]) : c;
       rows.read(static_cast<int64_t>(r), row);
-      std::copy(row.begin(), row.end(), wide.begin());
       for (size_t t = 0; t < n; ++t) {
-        const double sum = dot(&x[t * cols], wide.data(), cols) + (biased ? f.bias_times * bias[r] : 0);
+        const double sum = dot(&in[t * cols], row.data(), cols) + (biased ? f.bias_times * bias[r] : 0);
         out[t * width + c] = static_cast<float>(sum);
       }
     }
@@ -290,7 +293,6 @@ std::vector<float> Recomputation::experts(const Formula& f, bool all) {
   const size_t count = index(tensor.shape[1]);
   const std::vector<float> bias = op.bias ? small(f.second) : std::vector<float>();
   std::vector<float> out(n * k * count), row(cols);
-  std::vector<double> wide(cols), in(x->begin(), x->end());
   products_ += n * k * count * cols;
   for (size_t e = 0; e < index(tensor.shape[0]); ++e) {  // expert by expert: each row is decoded once
     std::vector<std::pair<size_t, size_t>> users;        // token, place
@@ -301,9 +303,8 @@ std::vector<float> Recomputation::experts(const Formula& f, bool all) {
     }
     for (size_t r = 0; !users.empty() && r < count; ++r) {
       rows.read(static_cast<int64_t>(r), row, static_cast<int64_t>(e));
-      std::copy(row.begin(), row.end(), wide.begin());
       for (const auto& [t, i] : users) {
-        const double sum = dot(&in[(op.per_expert ? t * k + i : t) * cols], wide.data(), cols);
+        const double sum = dot(&(*x)[(op.per_expert ? t * k + i : t) * cols], row.data(), cols);
         out[(t * k + i) * count + r] = static_cast<float>(sum + (op.bias ? f.bias_times * bias[e * count + r] : 0));
       }
     }
