@@ -54,13 +54,13 @@ budget format 3550
 budget tokenizer 3750
 budget jinja 6900
 budget grammar 3540
-budget model 2310
+budget model 2700
 budget import 3650
 budget convert 2800
 budget hub 2100
-budget ref 470
-budget cpu 6850
-budget gpu 15950
+budget ref 560
+budget cpu 7050
+budget gpu 16450
 budget debug 3900
 budget engine 3230
 budget bench 2830

@@ -3,6 +3,7 @@
 
 #include <chrono>
 
+#include "base/error.h"
 #include "base/say.h"
 #include "bench/inference.h"
 #include "bench/prompt.h"
@@ -62,6 +63,12 @@ SpeculationResult bench_speculation(const std::filesystem::path& path, const Inf
                                       {.context = workload.prompt_tokens + workload.tokens + 8,
                                        .threads = workload.threads,
                                        .device = workload.device});
+  if (!executor->cache().can_rewind()) {
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "the model cannot take tokens back, since its layers go on from a state: nothing is guessed",
+          .where = path.string(),
+          .todo = "Leave out --speculate"});
+  }
   const std::vector<int32_t> prompt = random_prompt(workload.prompt_tokens, model.config.vocab);
   std::vector<int32_t> answer;
   for (int i = 0; i < workload.tokens; ++i) {

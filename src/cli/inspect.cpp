@@ -121,12 +121,20 @@ std::string rope_text(const RopeConfig& rope) {
 }
 
 std::string layers_text(const ModelConfig& c) {
-  int local = 0, window = 0;
+  int local = 0, window = 0, convs = 0, deltas = 0;
   for (const LayerConfig& layer : c.layers) {
+    convs += layer.mixer == Mixer::kShortConv;
+    deltas += layer.mixer == Mixer::kDeltaNet;
     if (layer.window > 0) {
       ++local;
       window = layer.window;
     }
+  }
+  if (convs + deltas > 0) {
+    std::string text = fmt::format("{}: {} with attention", c.layer_count(), c.layer_count() - convs - deltas);
+    if (convs > 0) text += fmt::format(", {} short convolutions", convs);
+    if (deltas > 0) text += fmt::format(", {} delta nets", deltas);
+    return text;
   }
   if (local == 0) return fmt::format("{}, all global", c.layer_count());
   return fmt::format("{}: {} global, {} with a window of {}", c.layer_count(), c.layer_count() - local, local, window);

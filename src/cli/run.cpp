@@ -222,6 +222,8 @@ std::unique_ptr<Session> start_session(const Arguments& a, const LoadedModel& mo
     if (log_level() == LogLevel::kSilent) return;
     say_dim("[{} on {}: {}]", model.config.id, backend.name, backend.about);
   });
+  if (a.speculate != "auto" && a.speculate != "off" && !session->executor().cache().can_rewind())
+    say("{} cannot take tokens back, since its layers go on from a state: nothing is guessed", model.config.id);
   if (draft) {
     session->set_draft(make_executor(
         *draft, backend_name,

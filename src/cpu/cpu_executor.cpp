@@ -16,7 +16,8 @@ namespace doppler {
 namespace cpu {
 namespace {
 
-constexpr int kDefaultBlock = 512;  // tokens: a tile of weights is unpacked once for all of them
+constexpr int kPieceWorthAPass = 64;  // tokens, if the rest of a prompt must then be run by itself
+constexpr int kDefaultBlock = 512;    // tokens: a tile of weights is unpacked once for all of them
 
 int checked(int value, int least, const char* what) {
   if (value < least) {
@@ -74,6 +75,7 @@ class CpuExecutor : public Executor {
         context_(checked(options.context, 1, "the context")),
         block_(std::min(checked(options.block, 0, "the block") > 0 ? options.block : kDefaultBlock, context_)),
         pool_(checked(options.threads, 0, "the number of threads")),
+        state_layout_(make_state_layout(plan_)),
         pages_(plan_) {
     state_.kernels = tuning.kernels ? tuning.kernels
                      : tuning.pack  ? &affordable_kernels(plan_, weights_)
@@ -88,6 +90,7 @@ class CpuExecutor : public Executor {
     state_.pages = &pages_;
     state_.pass = &pass_;
     state_.context = context_;
+    state_.state_layout = &state_layout_;
     state_.threads = pool_.size();
     partials_ = Memory(partial_floats(plan_, context_) * sizeof(float), "parts of attention");
     state_.partials = partials_.as<float>();
@@ -97,7 +100,7 @@ class CpuExecutor : public Executor {
 
   std::string_view name() const override { return "cpu"; }
   KvCache& cache() override { return *cache_; }
-  size_t context_bytes() const override { return pages_.bytes(); }
+  size_t context_bytes() const override { return pages_.bytes() + states_.size(); }
   int min_prefill_tokens() const override {
     if (phases_agree_) return 1;
     return tuning_.min_gemm_tokens_packed > 0 ? tuning_.min_gemm_tokens_packed : state_.kernels->min_gemm_tokens_packed;
@@ -185,8 +188,11 @@ class CpuExecutor : public Executor {
             .got = fmt::format("{} bytes", memory),
             .todo = "Use a larger --cache-memory"});
     }
-    cache_.emplace(layout, KvCache::Options{.pages = count, .phases_agree = phases_agree_});
+    const size_t states = state_copies(state_layout_, options.sequences);
+    cache_.emplace(layout, KvCache::Options{.pages = count, .states = states, .phases_agree = phases_agree_});
     pages_.allocate(count);
+    if (states > 0) states_ = Memory::large(states * state_layout_.bytes(), "the states of sequences");
+    state_.states = states_.as<float>();
   }
 
   // Takes as many rows as a pass has room for, and makes room for their keys.
@@ -197,6 +203,8 @@ class CpuExecutor : public Executor {
       const BatchItem& item = *p.item;
       p.now = std::min(room, p.tokens.size());
       if (p.now == 0) continue;
+      if (item.phase == Phase::kPrefill)
+        p.now = static_cast<size_t>(cache_->piece_of_prompt(*item.sequence, static_cast<int>(p.now), kPieceWorthAPass));
       room -= p.now;
       const std::span<const int32_t> tokens = p.tokens.first(p.now);
       const int back = item.phase == Phase::kDecode ? static_cast<int>(item.tokens.size() - p.tokens.size()) : 0;
@@ -206,6 +214,9 @@ class CpuExecutor : public Executor {
       const int rows = static_cast<int>(p.now), first = static_cast<int>(pass_.tokens.size());
       pass_.items.push_back({item.sequence, item.sequence->length(), first, rows,
                              static_cast<int>(pass_.logit_rows.size()), static_cast<int>(logits)});
+      const int before = item.sequence->length() - 1;
+      pass_.items.back().state_from = cache_->state(*item.sequence, before);
+      pass_.items.back().state_to = cache_->state(*item.sequence, before + rows);
       pass_.tokens.insert(pass_.tokens.end(), tokens.begin(), tokens.end());
       pass_.item_of.resize(pass_.tokens.size(), static_cast<int32_t>(pass_.items.size()) - 1);
       for (int r = 0; r < rows; ++r) pass_.positions.push_back(item.sequence->length() + r);
@@ -221,7 +232,11 @@ class CpuExecutor : public Executor {
       if (order(item) < 2) pass_.gemv_logits += static_cast<int>(logits);
     }
     for (const KvCache::Copy copy : cache_->take_copies()) pages_.copy(copy.from, copy.to);
+    for (const KvCache::Copy copy : cache_->take_state_copies())
+      std::copy_n(state_at(copy.from), state_layout_.total, state_at(copy.to));
   }
+
+  float* state_at(PageId number) const { return states_.as<float>() + number * state_layout_.total; }
 
   void prepare(bool fuse) {
     fused_ = fuse;
@@ -345,7 +360,9 @@ class CpuExecutor : public Executor {
   const CpuTuning tuning_;
   const int context_, block_;
   ThreadPool pool_;
+  const StateLayout state_layout_;
   KvPages pages_;
+  Memory states_;
   std::optional<KvCache> cache_;
   PackedWeights packed_;
   bool phases_agree_ = true;  // no matrix is multiplied in other numbers by GEMV than by GEMM

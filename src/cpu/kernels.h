@@ -168,6 +168,15 @@ struct Kernels {
   void (*axpy)(float a, const float* x, float* out, int n);  // out += a · x
   void (*exp)(const float* x, float* out, int n);            // within 3e-7 relative for |x| < 87
 
+  // out = Σ w[i] · x[i] over `kernel` rows of n, those of w `stride` apart; times `gate`, or through silu where it is
+  // null.
+  void (*convolve)(const float* const* x, const float* w, size_t stride, int kernel, const float* gate, float* out,
+                   int n);
+  // One token of a head's delta rule: s [key_dim][value_dim] becomes kept · s + k changeᵀ with change = beta · (v −
+  // what is left of sᵀk), and out = sᵀq.
+  void (*delta_step)(float* s, const float* q, const float* k, const float* v, float kept, float beta, int key_dim,
+                     int value_dim, float* out);
+
   // Quantises x [n] to blocks; n need not be a multiple of anything. The tail of the last block is zeroed.
   void (*quantize)(const float* x, int n, ActBlock* out);
   void (*quantize_wide)(const float* x, int n, WideBlock* out);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "format/decode.h"
@@ -70,6 +71,7 @@ class Lowering {
       const size_t number = static_cast<size_t>(&*step - plan_.steps.data());
       if (!fuse_ || is_unfused(number)) all[out] = !step->logits_only;
       const bool caches = std::holds_alternative<Attention>(step->op);
+      if (std::holds_alternative<ShortConv>(step->op) || std::holds_alternative<DeltaNet>(step->op)) all[out] = true;
       for (size_t i = 0; i < step->inputs.size(); ++i) {
         if (all[out] || (caches && i > 0)) all[static_cast<size_t>(step->inputs[i])] = true;
       }
@@ -202,6 +204,24 @@ class Lowering {
     Op op = make_op(OpKind::kSoftCap, step);
     op.cap = softcap.cap;
     rows_node(std::move(op));
+  }
+  void lower(const Step& step, const Part&) { rows_node(make_op(OpKind::kPart, step)); }
+  void lower(const Step& step, const ShortConv& conv) {
+    Op op = make_op(OpKind::kShortConv, step);
+    const std::vector<float> taps = decode_small(weight(step, 0));
+    const size_t channels = static_cast<size_t>(conv.channels), kernel = static_cast<size_t>(conv.kernel);
+    for (size_t i = 0; i < kernel; ++i) {
+      for (size_t c = 0; c < channels; ++c) op.numbers.push_back(taps[c * kernel + i]);
+    }
+    add_node(NodeKind::kState, std::move(op));
+  }
+  void lower(const Step& step, const DeltaNet&) {
+    Op op = make_op(OpKind::kDeltaNet, step);
+    op.numbers = decode_small(weight(step, 0));
+    for (float& decay : op.numbers) decay = -std::exp(decay);
+    const std::vector<float> dt = decode_small(weight(step, 1));
+    op.numbers.insert(op.numbers.end(), dt.begin(), dt.end());
+    add_node(NodeKind::kState, std::move(op));
   }
   void lower(const Step& step, const Scale&) { rows_node(make_op(OpKind::kScale, step)); }
   void lower(const Step& step, const Route& route) {

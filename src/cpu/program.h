@@ -36,12 +36,15 @@ enum class OpKind : uint8_t {
   kScale,
   kRoute,
   kCombine,
+  kPart,
   kQuantize,  // f32 row to 8 or 15 bits
   kStoreKv,   // fresh keys and values into their pages
   kMerge,     // joins the parts of an attention that was split by keys
   kMatMul,
   kExpertMatMul,
   kAttend,
+  kShortConv,  // these two go on from a state
+  kDeltaNet,
 };
 
 struct Op {
@@ -50,14 +53,16 @@ struct Op {
   std::vector<int> in;  // buffers
   int out = -1;         // buffer
   bool logit_rows = false;
-  std::vector<float> numbers;  // small weights as f32: a norm's (offset + w), sinks
-  Linear matrix;               // matmuls and embed
-  Input input = Input::kF32;   // kQuantize: to what
-  int segments = 1;            // kQuantize: parts of the row that are quantised separately
-  int columns = 0;             // kQuantize: of a segment
-  GluParams glu{};             // kGlu
-  bool interleaved = false;    // kGlu
-  float cap = 0;               // kSoftCap
+  // Small weights as f32: a norm's (offset + w), sinks, a convolution's [kernel][channels], a delta net's decay (−exp),
+  // then dt.
+  std::vector<float> numbers;
+  Linear matrix;              // matmuls and embed
+  Input input = Input::kF32;  // kQuantize: to what
+  int segments = 1;           // kQuantize: parts of the row that are quantised separately
+  int columns = 0;            // kQuantize: of a segment
+  GluParams glu{};            // kGlu
+  bool interleaved = false;   // kGlu
+  float cap = 0;              // kSoftCap
 };
 
 // One product of a matmul node with what follows it at once: out = cap(glu(a·x, b·x)).
@@ -74,7 +79,7 @@ struct MatMulPart {
 // Products that one node may share out; few, since every thread looks at all of them.
 inline constexpr size_t kMaxParts = 8;
 
-enum class NodeKind : uint8_t { kRows, kMatMul, kExperts, kAttend };
+enum class NodeKind : uint8_t { kRows, kMatMul, kExperts, kAttend, kState };
 
 struct Node {
   NodeKind kind;

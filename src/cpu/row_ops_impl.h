@@ -107,6 +107,7 @@ inline Vf glu_one(const GluParams& params, Vf g, Vf u) {
     return mul(mul(g, vsigmoid(y)), u);
   }
   if (params.activation == 1) return mul(mul(g, vsigmoid(g)), u);  // silu
+  if (params.activation == 3) return mul(vsigmoid(g), u);
   const Vf limit = set1(params.limit);
   const Vf low = min(limit, g), linear = max(sub(zero(), limit), min(limit, u));  // this order lets NaN through
   return mul(mul(low, vsigmoid(mul(low, set1(params.alpha)))), add(linear, set1(1.0f)));
@@ -129,6 +130,31 @@ void glu_interleaved(const GluParams& params, const float* gate_up, float* out, 
       deinterleave(part, g, u);
     }
     store_part(out + i, glu_one(params, g, u), lanes);
+  });
+}
+
+void convolve(const float* const* x, const float* w, size_t stride, int kernel, const float* gate, float* out, int n) {
+  by_vector(n, [&](int c, int lanes) {
+    Vf sum = mul(load_part(w + c, lanes), load_part(x[0] + c, lanes));
+    for (int i = 1; i < kernel; ++i)
+      sum = fma(load_part(w + static_cast<size_t>(i) * stride + c, lanes), load_part(x[i] + c, lanes), sum);
+    store_part(out + c, mul(sum, gate ? load_part(gate + c, lanes) : vsigmoid(sum)), lanes);
+  });
+}
+
+void delta_step(float* s, const float* q, const float* k, const float* v, float kept, float beta, int key_dim,
+                int value_dim, float* out) {
+  by_vector(value_dim, [&](int j, int lanes) {
+    Vf known = zero(), read = zero();
+    for (int i = 0; i < key_dim; ++i) known = fma(set1(k[i]), load_part(s + i * value_dim + j, lanes), known);
+    const Vf keep = set1(kept), change = mul(set1(beta), fnma(keep, known, load_part(v + j, lanes)));
+    for (int i = 0; i < key_dim; ++i) {
+      float* at = s + i * value_dim + j;
+      const Vf now = fma(set1(k[i]), change, mul(keep, load_part(at, lanes)));
+      read = fma(set1(q[i]), now, read);
+      store_part(at, now, lanes);
+    }
+    store_part(out + j, read, lanes);
   });
 }
 

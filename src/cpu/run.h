@@ -10,6 +10,7 @@
 #include "base/threads.h"
 #include "cpu/kv_pages.h"
 #include "cpu/program.h"
+#include "model/state_layout.h"
 
 namespace doppler::cpu {
 
@@ -42,6 +43,7 @@ struct PassItem {
   int position = 0;                      // of its first token here
   int first_row = 0, rows = 0;           // of the pass
   int first_logit = 0, logit_count = 0;  // of the rows whose logits are asked for: its last ones
+  uint32_t state_from = KvCache::kNoState, state_to = KvCache::kNoState;
 };
 
 // A pass over the weights: rows of tokens, those of Phase::kDecode first. Some of them are asked for logits; those come
@@ -75,6 +77,8 @@ struct RunState {
   int context = 0, threads = 1;
   const Pass* pass = nullptr;
   float* logits = nullptr;
+  const StateLayout* state_layout = nullptr;
+  float* states = nullptr;  // [KvCache::states()] of state_layout->total
 
   int rows(bool logit_rows) const {
     return static_cast<int>(logit_rows ? pass->logit_rows.size() : pass->tokens.size());
@@ -161,6 +165,7 @@ const std::byte* first_weights(const Node& node, int thread, int threads);
 const std::byte* first_keys(const RunState& state, const Node& node, int thread);
 void run_experts(const RunState& state, const Node& node, Work work, const Scratch& scratch);
 void run_attend(const RunState& state, const Node& node, Work work, const Scratch& scratch, const std::byte* next);
+void run_state(const RunState& state, const Node& node, Work work, const Scratch& scratch);
 void merge_row(const RunState& state, const Op& op, int row, const Scratch& scratch);
 
 // Memory for one thread, and the places in it.

@@ -28,18 +28,22 @@ class RowRunner {
       case OpKind::kRope: return rope(op, row);
       case OpKind::kAdd: return add(op, row);
       case OpKind::kGlu:
+        if (std::get<Glu>(step(op).op).one_gate) return weigh(op, row);
         if (op.interleaved) return k_.glu_interleaved(op.glu, in(op, 0, row), out(op, row), width(op.out));
         return k_.glu(op.glu, in(op, 0, row), in(op, 1, row), out(op, row), width(op.out));
       case OpKind::kSoftCap: return k_.softcap(in(op, 0, row), out(op, row), width(op.out), op.cap);
       case OpKind::kScale: return scale(op, row, token);
       case OpKind::kRoute: return route(op, row);
       case OpKind::kCombine: return combine(op, row);
+      case OpKind::kPart: return part(op, row);
       case OpKind::kQuantize: return quantize(op, row);
       case OpKind::kStoreKv: return store_kv(op, row, token);
       case OpKind::kMerge: return merge_row(s_, op, row, scratch_);
       case OpKind::kMatMul:
       case OpKind::kExpertMatMul:
-      case OpKind::kAttend: return;  // nodes of their own
+      case OpKind::kAttend:
+      case OpKind::kShortConv:
+      case OpKind::kDeltaNet: return;  // nodes of their own
     }
   }
 
@@ -87,6 +91,21 @@ class RowRunner {
     if (factor == 1) return k_.add(a, in(op, 1, row), to, width(op.out));
     std::copy_n(a, width(op.out), to);
     k_.axpy(factor, in(op, 1, row), to, width(op.out));
+  }
+
+  // Activations are linear in what they gate.
+  void weigh(const Op& op, int row) {
+    const float one = 1, *x = in(op, 1, row);
+    float factor = 0, *to = out(op, row);
+    k_.glu(op.glu, in(op, 0, row), &one, &factor, 1);
+    for (int i = 0; i < width(op.out); ++i) to[i] = x[i] * factor;
+  }
+
+  void part(const Op& op, int row) {
+    const auto& by = std::get<Part>(step(op).op);
+    const float* x = in(op, 0, row) + by.index * by.width;
+    float* to = out(op, row);
+    for (int i = 0; i < width(op.out); i += by.width) std::copy_n(x + i * by.parts, by.width, to + i);
   }
 
   void scale(const Op& op, int row, int token) {
@@ -182,6 +201,7 @@ void run_node(const RunState& state, const Node& node, Work work, const Scratch&
     case NodeKind::kMatMul: return run_matmul(state, node, work, scratch, next);
     case NodeKind::kExperts: return run_experts(state, node, work, scratch);
     case NodeKind::kAttend: return run_attend(state, node, work, scratch, next);
+    case NodeKind::kState: return run_state(state, node, work, scratch);
   }
 }
 

@@ -8,6 +8,7 @@ namespace doppler {
 namespace {
 
 bool known(const Operation& op) {
+  if (const auto* glu = std::get_if<Glu>(&op); glu && glu->one_gate) return false;
   return std::visit(
       [](const auto& o) {
         using T = std::decay_t<decltype(o)>;

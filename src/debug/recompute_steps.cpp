@@ -111,6 +111,7 @@ Activate activate_of(Activation activation) {
       };
     case Activation::kSilu: return [](double g, double) { return g * sigmoid(g); };
     case Activation::kClampedSwiglu: return [](double g, double a) { return g * sigmoid(a * g); };
+    case Activation::kSigmoid: return [](double g, double) { return sigmoid(g); };
   }
   return nullptr;
 }

@@ -225,6 +225,7 @@ Scheduler::Sample* Scheduler::next_waiting() {
 
 // Blocks of a group that a sequence of `length` tokens takes on its way to `tokens`.
 size_t Scheduler::blocks_to_come(const KvLayout::Group& group, int length, size_t tokens) const {
+  if (group.state) return 2;
   const int page = cache_.layout().page_tokens, end = static_cast<int>(tokens);
   const int blocks = (end + page - 1) / page - length / page;
   const int seen = group.window > 0 ? (group.window + options_.piece + page - 1) / page + 1 : blocks;

@@ -112,7 +112,7 @@ std::span<const float> Session::run_guesses(Answer& answer, const GenerateOption
   }
   drop_ahead();
   const auto start = Clock::now();
-  if (options.speculation != Speculation::kOff) {
+  if (options.speculation != Speculation::kOff && executor_->cache().can_rewind()) {
     Guesser& guesser = draft_ && options.speculation == Speculation::kAuto ? *draft_ : ngrams_;
     for (size_t i = guesser.size(); i < answer.text().size(); ++i) guesser.add(answer.text()[i]);
     const int left = std::min(options.max_tokens - static_cast<int>(answer.result().token_ids.size()) - 1,

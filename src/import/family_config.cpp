@@ -43,6 +43,7 @@ constexpr std::pair<const char*, Field> kFields[] = {
     {"qkv_bias", &ModelConfig::qkv_bias},
     {"o_bias", &ModelConfig::o_bias},
     {"attn_sinks", &ModelConfig::attn_sinks},
+    {"attn_gate", &ModelConfig::attn_gate},
     {"tied_output", &ModelConfig::tied_output},
     {"swiglu_limit", &ModelConfig::swiglu_limit},
     {"swiglu_alpha", &ModelConfig::swiglu_alpha},
@@ -51,6 +52,12 @@ constexpr std::pair<const char*, Field> kFields[] = {
     {"expert_ffn", &ModelConfig::expert_ffn},
     {"expert_bias", &ModelConfig::expert_bias},
     {"route_normalized", &ModelConfig::route_normalized},
+    {"shared_ffn", &ModelConfig::shared_ffn},
+    {"conv_kernel", &ModelConfig::conv_kernel},
+    {"delta_key_heads", &ModelConfig::delta_key_heads},
+    {"delta_value_heads", &ModelConfig::delta_value_heads},
+    {"delta_key_dim", &ModelConfig::delta_key_dim},
+    {"delta_value_dim", &ModelConfig::delta_value_dim},
 };
 
 void set_field(ModelConfig& config, const char* name, const Field& field, const Json& expression,

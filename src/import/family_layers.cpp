@@ -29,7 +29,9 @@ constexpr const char* kRopeKeys[] = {"rope_type",
                                      "long_factor",
                                      "llama_4_scaling_beta",
                                      "max_position_embeddings",
-                                     "partial_rotary_factor"};
+                                     "partial_rotary_factor",
+                                     "mrope_section",  // equal to ours for text
+                                     "mrope_interleaved"};
 
 RopeScaling scaling_named(const std::string& name, const std::string& where) {
   if (name == "default") return RopeScaling::kNone;
@@ -194,6 +196,19 @@ bool is_marked(const Json& mark, int layer, ConfigReader& reader, const std::str
   return every && regular != bool_or(mark, "others", false, where);
 }
 
+Mixer mixer_of(const Json& item, Mixer otherwise, const std::string& where) {
+  if (!find(item, "mixer")) return otherwise;
+  const std::string name = require_string(item, "mixer", where);
+  for (const Mixer mixer : {Mixer::kAttention, Mixer::kShortConv, Mixer::kDeltaNet}) {
+    if (name_of(mixer) == name) return mixer;
+  }
+  fail({.code = ErrorCode::kFormat,
+        .what = "an unknown mixer",
+        .where = where,
+        .expected = "attention, short_conv or delta_net",
+        .got = name});
+}
+
 // What single layers have that the others of their kind do not.
 void mark_layers(ModelConfig& config, const Json& layers, const std::vector<std::string>& ropes, ConfigReader& reader) {
   const Json* marks = find(layers, "marks");
@@ -205,6 +220,7 @@ void mark_layers(ModelConfig& config, const Json& layers, const std::vector<std:
       if (!is_marked(mark, i, reader, where)) continue;
       LayerConfig& layer = config.layers[static_cast<size_t>(i)];
       layer.dense = bool_or(set, "dense", layer.dense, where);
+      layer.mixer = mixer_of(set, layer.mixer, where);
       if (!find(set, "rope")) continue;
       const auto rope = std::find(ropes.begin(), ropes.end(), require_string(set, "rope", where));
       if (rope == ropes.end())
@@ -259,7 +275,9 @@ void read_layers(ModelConfig& config, const Family& family, ConfigReader& reader
             .expected = "a window and a known rope",
             .got = brief(item.value)});
     }
-    known.push_back({item.key, {static_cast<int>(window), static_cast<int>(it - rope_names.begin()), false}});
+    known.push_back({item.key,
+                     {static_cast<int>(window), static_cast<int>(it - rope_names.begin()), false,
+                      mixer_of(item.value, Mixer::kAttention, where)}});
   }
   for (const std::string& kind : layer_kinds(layers, static_cast<int>(count), reader)) {
     const auto it = std::find_if(known.begin(), known.end(), [&](const auto& k) { return k.first == kind; });

@@ -205,6 +205,10 @@ TensorMap map_tensors(const Family& family, ModelConfig& config, const Checkpoin
                                       claimed, config.vocab));
     }
   }
+  const std::string measured = string_or(family.json, "ffn_rows_of", "", family.file);
+  const RawTensor* matrix = measured.empty() ? nullptr : source.find(rule_for(family, measured, layout).name);
+  if (matrix && matrix->shape.size() == 2 && matrix->shape[0] > 0 && matrix->shape[0] <= (1 << 22))
+    config.ffn = static_cast<int>(matrix->shape[0]);
   check(config, where);
 
   std::set<std::string> used;

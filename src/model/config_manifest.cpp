@@ -131,6 +131,17 @@ Json write_pattern(const ModelConfig& c) {
   const int n = c.layer_count();
   const auto global = [&](int i) { return c.layers[static_cast<size_t>(i)].window == 0; };
   int globals = 0;
+  if (std::any_of(c.layers.begin(), c.layers.end(), [](const auto& l) { return l.mixer != Mixer::kAttention; })) {
+    Json kinds = Json::array();
+    for (int i = 0; i < n; ++i) {
+      const Mixer mixer = c.layers[static_cast<size_t>(i)].mixer;
+      kinds.push_back(mixer == Mixer::kShortConv  ? "conv"
+                      : mixer == Mixer::kDeltaNet ? "linear_attention"
+                      : global(i)                 ? "full_attention"
+                                                  : "sliding_attention");
+    }
+    return {{"type", "custom"}, {"layerTypes", kinds}};
+  }
   for (int i = 0; i < n; ++i) globals += global(i);
   if (globals == n || (globals == 0 && c.ropes.size() == 1)) return {{"type", "uniform"}};
   for (int period = 1; period <= n; ++period) {
@@ -150,8 +161,10 @@ bool is_one_of(const Json& word, std::initializer_list<const char*> words) {
 }
 
 // A layer that is not global sees as far as the window and has the local rope; `uniform` ones have the global rope.
-std::vector<bool> read_pattern(const Json& pattern, int layers, bool windowed, const std::string& where) {
+std::vector<bool> read_pattern(const Json& pattern, int layers, bool windowed, std::vector<Mixer>& mixers,
+                               const std::string& where) {
   std::vector<bool> global(static_cast<size_t>(layers), !windowed);
+  mixers.assign(global.size(), Mixer::kAttention);
   const std::string type = string_or(pattern, "type", "uniform", where);
   if (type == "all_attention") {
     global.assign(global.size(), true);
@@ -188,10 +201,13 @@ std::vector<bool> read_pattern(const Json& pattern, int layers, bool windowed, c
     for (size_t i = 0; i < global.size(); ++i) {
       global[i] = is_one_of(kinds[i], {"full_attention", "global_attention", "full", "global", "attention"});
       if (global[i] || is_one_of(kinds[i], {"sliding_attention", "local_attention", "sliding", "local"})) continue;
+      global[i] = is_one_of(kinds[i], {"linear_attention", "conv"});
+      if (global[i]) mixers[i] = kinds[i] == "conv" ? Mixer::kShortConv : Mixer::kDeltaNet;
+      if (global[i]) continue;
       fail({.code = ErrorCode::kUnsupported,
             .what = "an unknown kind of layer",
             .where = fmt::format("{}.{}[{}]", where, list, i),
-            .expected = "full_attention or sliding_attention",
+            .expected = "full_attention, sliding_attention, linear_attention or conv",
             .got = brief(kinds[i])});
     }
   } else if (type != "uniform") {
@@ -270,6 +286,14 @@ void write_model_config(const ModelConfig& c, Json& manifest) {
                               {"maxSeqLen", c.max_context},
                               {"ropeTheta", c.ropes.front().theta},
                               {"rmsNormEps", number(c.norm_eps)}};
+  if (c.conv_kernel > 0) manifest["architecture"]["linearConvKernelDim"] = c.conv_kernel;
+  if (c.delta_key_heads > 0) {
+    Json& architecture = manifest["architecture"];
+    architecture["linearNumKeyHeads"] = c.delta_key_heads;
+    architecture["linearNumValueHeads"] = c.delta_value_heads;
+    architecture["linearKeyHeadDim"] = c.delta_key_dim;
+    architecture["linearValueHeadDim"] = c.delta_value_dim;
+  }
   manifest["moeConfig"] =
       c.experts == 0 ? Json()
                      : Json{{"numExperts", c.experts},
@@ -279,6 +303,7 @@ void write_model_config(const ModelConfig& c, Json& manifest) {
                             {"expertBias", c.expert_bias},  // ours, as are all from here on
                             {"normalizedWeights", c.route_normalized},
                             {"denseLayers", dense}};
+  if (c.shared_ffn > 0) manifest["moeConfig"]["sharedExpertIntermediateSize"] = c.shared_ffn;
   Json rope;
   write_rope(c.ropes.front(), false, rope);
   if (c.ropes.size() > 1) write_rope(c.ropes[1], true, rope);
@@ -293,6 +318,7 @@ void write_model_config(const ModelConfig& c, Json& manifest) {
                             {"attentionBias", c.qkv_bias},
                             {"outputBias", c.o_bias},          // ours
                             {"attentionSinks", c.attn_sinks},  // ours
+                            {"attentionOutputGate", c.attn_gate},
                             {"causal", true}};
   inference["normalization"] = {{"rmsNormEps", number(c.norm_eps)},
                                 {"rmsNormWeightOffset", c.norm_offset == 0   ? Json(false)
@@ -338,6 +364,12 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
   c.head_dim = small_int(a, "headDim", at);
   c.vocab = small_int(a, "vocabSize", at);
   c.max_context = small_int(a, "maxSeqLen", at);
+  const auto optional_int = [&](const char* name) { return find(a, name) ? small_int(a, name, at) : 0; };
+  c.conv_kernel = optional_int("linearConvKernelDim");
+  c.delta_key_heads = optional_int("linearNumKeyHeads");
+  c.delta_value_heads = optional_int("linearNumValueHeads");
+  c.delta_key_dim = optional_int("linearKeyHeadDim");
+  c.delta_value_dim = optional_int("linearValueHeadDim");
   const int layers = small_int(a, "numLayers", at);
   if (layers > 4096)
     fail({.code = ErrorCode::kFormat,
@@ -375,6 +407,7 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
   c.qkv_bias = bool_or(attention, "attentionBias", false, in_attention);
   c.o_bias = bool_or(attention, "outputBias", c.qkv_bias, in_attention);
   c.attn_sinks = bool_or(attention, "attentionSinks", false, in_attention);
+  c.attn_gate = bool_or(attention, "attentionOutputGate", false, in_attention);
   const int window = find(attention, "slidingWindow") ? small_int(attention, "slidingWindow", in_attention) : 0;
 
   const Json& norms = part("normalization");
@@ -412,6 +445,8 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
     c.experts_per_token = small_int(*moe, "numExpertsPerToken", where + ": moeConfig");
     const int expert_ffn = find(*moe, "expertIntermediateSize") ? small_int(*moe, "expertIntermediateSize", where) : 0;
     c.expert_ffn = expert_ffn == c.ffn ? 0 : expert_ffn;
+    if (find(*moe, "sharedExpertIntermediateSize"))
+      c.shared_ffn = small_int(*moe, "sharedExpertIntermediateSize", where + ": moeConfig");
     const Json format = moe->value("expertFormat", nullptr);
     // Earlier artefacts of ours have the experts' number format here.
     if (!format.is_null() && !is_one_of(format, {"mixtral", "gpt-oss", "mxfp4"})) {  // expertFormat's own words
@@ -436,7 +471,8 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
   }
 
   const Json& pattern = part("layerPattern");
-  const std::vector<bool> global = read_pattern(pattern, layers, window > 0, in + ".layerPattern");
+  std::vector<Mixer> mixers;
+  const std::vector<bool> global = read_pattern(pattern, layers, window > 0, mixers, in + ".layerPattern");
   c.residual_scale = static_cast<float>(number_or(pattern, "residualBranchScale", 1, in + ".layerPattern"));
   const bool uniform = find(pattern, "type") && pattern["type"] == "uniform";
   const Json& rope = part("rope");
@@ -451,6 +487,7 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
   const int local_rope = uniform ? 0 : static_cast<int>(c.ropes.size()) - 1;
   for (const bool is_global : global) {
     c.layers.push_back(is_global ? LayerConfig{0, 0} : LayerConfig{window, local_rope});
+    c.layers.back().mixer = mixers[c.layers.size() - 1];
   }
   const auto layer_at = [&](double index, const std::string& list) -> LayerConfig& {
     if (index >= 0 && index < layers) return c.layers[static_cast<size_t>(index)];

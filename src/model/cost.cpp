@@ -37,6 +37,11 @@ Cost decode_cost(const Plan& plan, const Weights& weights, int position) {
       cost.kv_bytes += elements * attention->kv_heads * kKvElementBytes;
       cost.operations += 2 * elements * attention->heads;
     }
+    if (const auto* delta = std::get_if<DeltaNet>(&step.op)) {
+      const double elements = 1.0 * delta->value_heads * delta->key_dim * delta->value_dim;
+      cost.kv_bytes += 2 * elements * sizeof(float);  // read and written
+      cost.operations += 7 * elements;
+    }
   }
   return cost;
 }
@@ -44,6 +49,7 @@ Cost decode_cost(const Plan& plan, const Weights& weights, int position) {
 size_t kv_cache_bytes(const ModelConfig& config, int context) {
   size_t positions = 0;
   for (const LayerConfig& layer : config.layers) {
+    if (layer.mixer != Mixer::kAttention) continue;
     positions += static_cast<size_t>(layer.window > 0 ? std::min(layer.window, context) : context);
   }
   return positions * 2 * static_cast<size_t>(config.kv_width()) * static_cast<size_t>(kKvElementBytes);

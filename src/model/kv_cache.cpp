@@ -26,6 +26,7 @@ int KvLayout::blocks(const Group& group, int length, int more) const {
 }
 
 size_t KvLayout::blocks_of(const Group& group, int context, int block) const {
+  if (group.state) return 2;  // where a sequence is, and where it goes
   // A window that begins in the middle of a block needs one block more than one that begins with it.
   const int seen = group.window > 0 ? std::min(context, group.window + block + page_tokens) : context;
   return static_cast<size_t>((seen + page_tokens - 1) / page_tokens);
@@ -33,14 +34,18 @@ size_t KvLayout::blocks_of(const Group& group, int context, int block) const {
 
 size_t KvLayout::pages(int context, int block) const {
   size_t pages = 0;
-  for (const Group& group : groups) pages += blocks_of(group, context, block) * static_cast<size_t>(group.layers);
+  for (const Group& group : groups) {
+    if (!group.state) pages += blocks_of(group, context, block) * static_cast<size_t>(group.layers);
+  }
   return pages;
 }
 
 KvLayout make_kv_layout(const Plan& plan, int page_tokens, int context) {
   KvLayout layout;
   layout.page_tokens = page_tokens;
+  bool states = false;
   for (const Step& step : plan.steps) {
+    states |= std::holds_alternative<ShortConv>(step.op) || std::holds_alternative<DeltaNet>(step.op);
     const auto* op = std::get_if<Attention>(&step.op);
     if (!op) continue;
     const int window = op->window < context ? op->window : 0;
@@ -51,6 +56,7 @@ KvLayout make_kv_layout(const Plan& plan, int page_tokens, int context) {
     if (layout.places.size() <= layer) layout.places.resize(layer + 1);
     layout.places[layer] = {static_cast<int>(group - layout.groups.begin()), group->layers++};
   }
+  if (states) layout.groups.push_back({.window = 2, .layers = 1, .state = true});
   return layout;
 }
 
@@ -77,11 +83,21 @@ KvCache::KvCache(KvLayout layout, const Options& options)
   if (options.blocks.empty()) pools_.emplace_back().pages = options.pages;
   for (const KvLayout::Group& group : layout_.groups) {
     const size_t layers = static_cast<size_t>(group.layers);
-    if (!options.blocks.empty()) pools_.emplace_back().pages = options.blocks[groups_.size()] * layers;
+    if (group.state) {
+      states_ = static_cast<int>(groups_.size());
+      pools_.emplace_back();
+    } else if (!options.blocks.empty())
+      pools_.emplace_back().pages = options.blocks[groups_.size()] * layers;
     groups_.emplace_back().layers = layers;
     groups_.back().pool = pools_.size() - 1;
   }
-  for (Pool& pool : pools_) {
+  for (size_t p = 0; p < pools_.size(); ++p) {
+    Pool& pool = pools_[p];
+    if (states_ >= 0 && groups_.back().pool == p) {
+      pool.pages = options.states;
+      for (size_t state = pool.pages; state > 0; --state) pool.free.push_back(static_cast<PageId>(state - 1));
+      continue;
+    }
     pool.free.reserve(pool.pages);
     for (size_t page = pool.pages; page > 0; --page) pool.free.push_back(static_cast<PageId>(pages_ + page - 1));
     pages_ += pool.pages;
@@ -176,6 +192,11 @@ Sequence KvCache::fork(const Sequence& other) {
 size_t KvCache::blocks_for(const Sequence& sequence, size_t group, int tokens) const {
   const size_t page = static_cast<size_t>(layout_.page_tokens), length = static_cast<size_t>(sequence.length());
   const size_t end = (length + static_cast<size_t>(tokens) + page - 1) / page;
+  if (is_state(group)) {
+    if (tokens == 0 || spare_state(sequence) != Sequence::kNone) return 0;
+    const bool stays = length > 0 && (length - 1) / page + 1 == end;
+    return stays && groups_[group].blocks[static_cast<size_t>(sequence.tables_[group][end - 1])].refs == 1 ? 0 : 1;
+  }
   const std::vector<int32_t>& table = sequence.tables_[group];
   size_t blocks = end > table.size() ? end - table.size() : 0;
   // The block that is written on must be nobody else's.
@@ -191,7 +212,9 @@ std::vector<size_t> KvCache::blocks_for(const Sequence& sequence, int tokens) co
 
 size_t KvCache::pages_for(const Sequence& sequence, int tokens) const {
   size_t pages = 0;
-  for (size_t g = 0; g < groups_.size(); ++g) pages += blocks_for(sequence, g, tokens) * groups_[g].layers;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    if (!is_state(g)) pages += blocks_for(sequence, g, tokens) * groups_[g].layers;
+  }
   return pages;
 }
 
@@ -214,7 +237,9 @@ bool KvCache::can_hold(int context, int block) const {
 
 size_t KvCache::free_pages() const {
   size_t pages = 0;
-  for (const Pool& pool : pools_) pages += pool.available();
+  for (size_t p = 0; p < pools_.size(); ++p) {
+    if (states_ < 0 || groups_.back().pool != p) pages += pools_[p].available();
+  }
   return pages;
 }
 
@@ -222,19 +247,25 @@ bool KvCache::reserve(Sequence& sequence, int tokens, int back) {
   const size_t page = static_cast<size_t>(layout_.page_tokens), length = static_cast<size_t>(sequence.length());
   for (size_t g = 0; g < groups_.size(); ++g) {
     std::vector<int32_t>& table = sequence.tables_[g];
-    for (const int first = first_seen_block(static_cast<int>(g), sequence.length() - back);
+    for (const int first = first_seen_block(static_cast<int>(g), sequence.length() - (is_state(g) ? 0 : back));
          sequence.first_[g] < first;) {
       int32_t& slid = table[static_cast<size_t>(sequence.first_[g]++)];
-      release_block(static_cast<int>(g), slid);
+      if (slid != Sequence::kNone) release_block(static_cast<int>(g), slid);
       slid = Sequence::kNone;
     }
   }
   // Most tokens of a decode need no block.
-  if (pages_for(sequence, tokens) > 0 && !make_free(blocks_for(sequence, tokens))) return false;
+  const bool room = pages_for(sequence, tokens) == 0 &&
+                    (states_ < 0 || blocks_for(sequence, static_cast<size_t>(states_), tokens) == 0);
+  if (!room && !make_free(blocks_for(sequence, tokens))) return false;
   const size_t blocks = (length + static_cast<size_t>(tokens) + page - 1) / page;
   for (size_t g = 0; g < groups_.size(); ++g) {
     Group& group = groups_[g];
     std::vector<int32_t>& table = sequence.tables_[g];
+    if (is_state(g)) {
+      if (tokens > 0) reserve_state(sequence, tokens);
+      continue;
+    }
     if (length % page != 0) {
       int32_t& last = table[length / page];
       Block& block = group.blocks[static_cast<size_t>(last)];
@@ -255,6 +286,50 @@ bool KvCache::reserve(Sequence& sequence, int tokens, int back) {
   return true;
 }
 
+// Room for a state that was reserved and is not written: behind the block of the sequence's own.
+int32_t KvCache::spare_state(const Sequence& sequence) const {
+  const std::vector<int32_t>& table = sequence.tables_[static_cast<size_t>(states_)];
+  const size_t page = static_cast<size_t>(layout_.page_tokens), length = static_cast<size_t>(sequence.length());
+  for (size_t b = (length + page - 1) / page; b < table.size(); ++b) {
+    if (table[b] != Sequence::kNone) return table[b];
+  }
+  return Sequence::kNone;
+}
+
+void KvCache::reserve_state(Sequence& sequence, int tokens) {
+  const size_t page = static_cast<size_t>(layout_.page_tokens), length = static_cast<size_t>(sequence.length());
+  const size_t written = (length + page - 1) / page, end = (length + static_cast<size_t>(tokens) + page - 1) / page;
+  std::vector<int32_t>& table = sequence.tables_[static_cast<size_t>(states_)];
+  int32_t spare = spare_state(sequence);
+  table.resize(written, Sequence::kNone);
+  table.resize(end, Sequence::kNone);
+  int32_t& last = table.back();
+  const bool shared = last != Sequence::kNone && groups_.back().blocks[static_cast<size_t>(last)].refs > 1;
+  if (last == Sequence::kNone || shared) {
+    const int32_t own = spare != Sequence::kNone ? spare : take_block(states_);
+    if (shared) {
+      const std::vector<PageId>& numbers = groups_.back().pages;
+      state_copies_.push_back({numbers[static_cast<size_t>(last)], numbers[static_cast<size_t>(own)]});
+      release_block(states_, last);
+    }
+    last = own;
+  } else if (spare != Sequence::kNone) {
+    release_block(states_, spare);
+  }
+}
+
+int KvCache::piece_of_prompt(const Sequence& sequence, int tokens, int least) const {
+  const int length = sequence.length(), end = (length + tokens) / layout_.page_tokens * layout_.page_tokens;
+  return can_rewind() || end - length < least ? tokens : end - length;
+}
+
+uint32_t KvCache::state(const Sequence& sequence, int position) const {
+  if (states_ < 0 || position < 0) return kNoState;
+  const int32_t block =
+      sequence.tables_[static_cast<size_t>(states_)][static_cast<size_t>(position / layout_.page_tokens)];
+  return groups_.back().pages[static_cast<size_t>(block)];
+}
+
 void KvCache::append(Sequence& sequence, std::span<const int32_t> tokens, Phase phase) {
   const size_t page = static_cast<size_t>(layout_.page_tokens);
   sequence.tokens_.insert(sequence.tokens_.end(), tokens.begin(), tokens.end());
@@ -265,6 +340,7 @@ void KvCache::append(Sequence& sequence, std::span<const int32_t> tokens, Phase 
     for (size_t g = 0; g < groups_.size(); ++g) {
       const int32_t number = sequence.tables_[g][b];
       if (number == Sequence::kNone) continue;
+      if (is_state(g) && (b + 1) * page != sequence.tokens_.size()) continue;  // the state of a token within the block
       Block& block = groups_[g].blocks[static_cast<size_t>(number)];
       if (block.indexed || !groups_[g].index.emplace(sequence.hashes_[b], number).second) continue;
       block.indexed = true;
@@ -276,6 +352,13 @@ void KvCache::append(Sequence& sequence, std::span<const int32_t> tokens, Phase 
 void KvCache::truncate(Sequence& sequence, int length) {
   const size_t page = static_cast<size_t>(layout_.page_tokens), size = static_cast<size_t>(length);
   const size_t blocks = (size + page - 1) / page;
+  if (states_ >= 0 && size > 0 && length != sequence.length()) {
+    fail({.code = ErrorCode::kInternal,
+          .what = "a sequence with a state cannot go back",
+          .expected = "all of its tokens, or none",
+          .got = fmt::format("{} of {}", length, sequence.length())});
+  }
+  if (states_ >= 0 && size == 0) sequence.first_.back() = 0;
   for (size_t g = 0; g < groups_.size(); ++g) {
     if (first_seen_block(static_cast<int>(g), length) < sequence.first_[g]) {
       fail({.code = ErrorCode::kInternal,
@@ -284,7 +367,9 @@ void KvCache::truncate(Sequence& sequence, int length) {
             .got = fmt::format("from {} to {} tokens", sequence.length(), length)});
     }
     std::vector<int32_t>& table = sequence.tables_[g];
-    for (; table.size() > blocks; table.pop_back()) release_block(static_cast<int>(g), table.back());
+    for (; table.size() > blocks; table.pop_back()) {
+      if (table.back() != Sequence::kNone) release_block(static_cast<int>(g), table.back());
+    }
   }
   sequence.tokens_.resize(std::min(size, sequence.tokens_.size()));
   sequence.phases_.resize(sequence.tokens_.size());
@@ -310,6 +395,8 @@ void KvCache::drop_prefixes() {
 }
 
 std::vector<KvCache::Copy> KvCache::take_copies() { return std::exchange(copies_, {}); }
+
+std::vector<KvCache::Copy> KvCache::take_state_copies() { return std::exchange(state_copies_, {}); }
 
 bool KvCache::make_free(std::span<const size_t> blocks) {
   if (!fits(blocks, false)) return false;

@@ -4,6 +4,10 @@
 // A page holds `page_tokens` positions of one layer. Layers that see equally far form a group, and a block is one page
 // for each layer of a group: sequences hold blocks, blocks are counted, and a block that is full can be found again by
 // the tokens before and in it. A layer with a window gives back the blocks that slid out of it.
+//
+// What layers carry from one token to the next (a state, state_layout.h) has a group of its own, whose blocks are the
+// states after the last token written in them. A sequence holds the one that it goes on from, and goes on from it in
+// the same block or, past its end, in another; so a full block is a state to begin with, found again like any other.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +30,8 @@ struct KvLayout {
   struct Group {
     int window = 0;  // positions that a token sees, itself included; 0: all
     int layers = 0;
+    bool state =
+        false;  // blocks are states, in a pool of their own; window 2, for a token sees the state before its own
   };
   struct Place {
     int group = -1, index = 0;  // of the group's layers
@@ -38,9 +44,10 @@ struct KvLayout {
   int blocks(const Group& group, int length, int more = 0) const;
   // Blocks of a group that one sequence of `context` tokens needs, run at most `block` tokens at a time.
   size_t blocks_of(const Group& group, int context, int block) const;
-  // Pages of all groups for that.
+  // Pages of keys and values for that.
   size_t pages(int context, int block) const;
 };
+// The group of states comes last, where there is one.
 KvLayout make_kv_layout(const Plan& plan, int page_tokens, int context);
 
 class KvCache;
@@ -83,10 +90,11 @@ class KvCache {
  public:
   struct Options {
     size_t pages = 0;
-    // By group, or empty. A backend whose layers have memory of their own says how many blocks each group has: then
-    // `pages` is not looked at, groups share nothing, and block n of a group is its pages n · layers, … behind those of
-    // the groups before it.
+    // By group (but for that of states), or empty. A backend whose layers have memory of their own says how many blocks
+    // each group has: then `pages` is not looked at, groups share nothing, and block n of a group is its pages n ·
+    // layers, … behind those of the groups before it.
     std::vector<size_t> blocks = {};
+    size_t states = 0;  // places for a state; a sequence that runs takes up to three
     // Do the phases compute the same numbers? Then a prefix is found again whichever computed it.
     bool phases_agree = false;
     // false: nothing is found again (a backend whose keys cannot be shared).
@@ -109,11 +117,16 @@ class KvCache {
   // Makes room for `tokens` behind the sequence's end, and gives back what slid out of its windows, as seen from its
   // end or from `back` tokens before it. False, and nothing is taken, where there are not enough pages.
   bool reserve(Sequence& sequence, int tokens, int back = 0);
+  // Of a prompt's next `tokens`, how many to run at once: all, or where there are states those up to the last end of a
+  // block, where a prefix can then be gone on from, unless they are fewer than `least`.
+  int piece_of_prompt(const Sequence& sequence, int tokens, int least) const;
   // After the executor wrote their keys and values into the room reserved.
   void append(Sequence& sequence, std::span<const int32_t> tokens, Phase phase);
   // Forgets the tokens from `length` on: not more than were appended since the last reserve(), and its `back`, where a
-  // window's older blocks are gone.
+  // window's older blocks are gone. Where there are states, all tokens or none.
   void truncate(Sequence& sequence, int length);
+  // Can some tokens of a sequence be forgotten?
+  bool can_rewind() const { return states_ < 0; }
   // Forgets everything that no sequence holds.
   void drop_prefixes();
 
@@ -145,11 +158,18 @@ class KvCache {
     return group.pages[static_cast<size_t>(block) * group.layers + static_cast<size_t>(place.index)];
   }
 
+  // The number of the state after position `position`, the sequence's last or the last that there is room for; kNoState
+  // before the first.
+  static constexpr uint32_t kNoState = UINT32_MAX;
+  uint32_t state(const Sequence& sequence, int position) const;
+  size_t states() const { return options_.states; }
+
   // Pages whose bytes must be copied before the next token is written.
   struct Copy {
     PageId from, to;
   };
   std::vector<Copy> take_copies();
+  std::vector<Copy> take_state_copies();  // the same of states, by their numbers
 
  private:
   friend class Sequence;
@@ -182,6 +202,9 @@ class KvCache {
   void hold_block(int group, int32_t block);
   void unindex(Group& group, Block& block);
   void free_block(int group, int32_t block);  // its pages
+  bool is_state(size_t group) const { return static_cast<int>(group) == states_; }
+  int32_t spare_state(const Sequence& sequence) const;
+  void reserve_state(Sequence& sequence, int tokens);
   size_t blocks_for(const Sequence& sequence, size_t group, int tokens) const;
   std::vector<size_t> blocks_for(const Sequence& sequence, int tokens) const;  // by group
   bool fits(std::span<const size_t> blocks, bool empty) const;  // into what is available, or into the empty cache
@@ -195,7 +218,8 @@ class KvCache {
   size_t pages_ = 0;
   std::vector<Group> groups_;
   std::vector<Pool> pools_;
-  std::vector<Copy> copies_;
+  int states_ = -1;  // the group of states, or none
+  std::vector<Copy> copies_, state_copies_;
   uint64_t started_ = 0;
   uint64_t seed_;
 };

@@ -19,10 +19,11 @@ constexpr Section kSections[] = {
     {"architecture",
      "numLayers hiddenSize intermediateSize numAttentionHeads numKeyValueHeads headDim vocabSize maxSeqLen ropeTheta "
      "rmsNormEps numGlobalKeyValueHeads=0 globalHeadDim=0 hiddenSizePerLayerInput=0 vocabSizePerLayerInput=* "
-     "numKvSharedLayers=0 linearNumKeyHeads=0 linearNumValueHeads=0 linearKeyHeadDim=0 linearValueHeadDim=0 "
-     "linearConvKernelDim=0 linearNormMode=null"},
+     "numKvSharedLayers=0 linearNumKeyHeads linearNumValueHeads linearKeyHeadDim linearValueHeadDim "
+     "linearConvKernelDim linearNormMode=null"},
     {"moeConfig",
      "numExperts numExpertsPerToken expertFormat expertIntermediateSize expertBias normalizedWeights denseLayers "
+     "sharedExpertIntermediateSize "
      "sharedExperts=[] expertShardMap=* expertTensors=* expertBytes=*"},
     {"inference",
      "attention normalization ffn rope output layerPattern layerRopes unsupported=null pipeline=null "
@@ -32,7 +33,7 @@ constexpr Section kSections[] = {
     {"inference.attention",
      "queryPreAttnScalar attnLogitSoftcapping slidingWindow queryKeyNorm queryKeyNormAxis attentionBias outputBias "
      "attentionSinks causal=true queryKeyNormType=\"rmsnorm\" queryKeyNormLayers=null queryKeyNormWeightLayers=null "
-     "queryKeyNormWhole=false valueNorm=false attentionOutputGate=false outputGateType=null"},
+     "queryKeyNormWhole=false valueNorm=false attentionOutputGate outputGateType=null"},
     {"inference.normalization",
      "rmsNormEps rmsNormWeightOffset postAttentionNorm preFeedforwardNorm preAttentionNorm postFeedforwardNorm "
      "type=\"rmsnorm\" finalNormBiasTensor=null residualScale=1"},

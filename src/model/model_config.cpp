@@ -15,6 +15,16 @@ std::string_view name_of(Activation activation) {
     case Activation::kGeluTanh: return "gelu_tanh";
     case Activation::kSilu: return "silu";
     case Activation::kClampedSwiglu: return "clamped_swiglu";
+    case Activation::kSigmoid: return "sigmoid";
+  }
+  return "?";
+}
+
+std::string_view name_of(Mixer mixer) {
+  switch (mixer) {
+    case Mixer::kAttention: return "attention";
+    case Mixer::kShortConv: return "short_conv";
+    case Mixer::kDeltaNet: return "delta_net";
   }
   return "?";
 }
@@ -51,6 +61,25 @@ void check(const ModelConfig& c, const std::string& where) {
   if (c.experts < 0 || c.experts > 4096 || c.experts_per_token < 0 || c.experts_per_token > c.experts) {
     refuse("the experts do not add up", "experts per token between 1 and the number of experts",
            fmt::format("{} of {}", c.experts_per_token, c.experts));
+  }
+  const auto has = [&](Mixer mixer) {
+    return std::any_of(c.layers.begin(), c.layers.end(), [&](const LayerConfig& l) { return l.mixer == mixer; });
+  };
+  if (has(Mixer::kShortConv) || has(Mixer::kDeltaNet)) {
+    size("the tokens that a convolution sees, less one,", c.conv_kernel - 1, kMaxConvKernel - 1);
+  }
+  if (has(Mixer::kDeltaNet)) {
+    size("the number of the delta rule's key heads", c.delta_key_heads, 4096);
+    size("the number of the delta rule's value heads", c.delta_value_heads, 4096);
+    size("the size of the delta rule's keys", c.delta_key_dim, kMaxDeltaKeyDim);
+    size("the size of the delta rule's values", c.delta_value_dim, 4096);
+    if (c.delta_value_heads % c.delta_key_heads) {
+      refuse("value heads must share key heads evenly", fmt::format("a multiple of {}", c.delta_key_heads),
+             std::to_string(c.delta_value_heads));
+    }
+  }
+  if (c.shared_ffn < 0 || c.shared_ffn > (1 << 22) || (c.shared_ffn > 0 && c.experts == 0)) {
+    refuse("the shared expert's size is out of range", "0 to 2^22, beside others", std::to_string(c.shared_ffn));
   }
   if (c.experts > 0 && c.experts_per_token == 0) refuse("a model with experts must use some", "", "0 per token");
   if (!(c.norm_eps >= 0 && c.norm_eps < 1))

@@ -15,6 +15,7 @@ enum class Activation : uint8_t {
   kGeluTanh,       // gelu_tanh(gate) · up
   kSilu,           // silu(gate) · up
   kClampedSwiglu,  // g = min(gate, limit), u = clamp(up, ±limit): g · sigmoid(alpha·g) · (u + 1)
+  kSigmoid,        // sigmoid(gate) · up: not a feed-forward's
 };
 std::string_view name_of(Activation activation);
 
@@ -51,13 +52,25 @@ struct RopeTable {
 RopeTable make_rope_table(const RopeConfig& rope, int head_dim, int context = 0);
 int rotary_dims(const RopeConfig& rope, int head_dim);
 
+// What lets the tokens of a layer see each other.
+enum class Mixer : uint8_t {
+  kAttention,
+  kShortConv,  // a gated convolution over the last few tokens
+  kDeltaNet,   // a gated delta rule: a matrix a head that every token changes
+};
+std::string_view name_of(Mixer mixer);
+
 struct LayerConfig {
   int window = 0;      // keys pos-window+1 … pos are seen; 0 sees all
   int rope = 0;        // index into ModelConfig::ropes
   bool dense = false;  // has no experts, though the model has
+  Mixer mixer = Mixer::kAttention;
 
   bool operator==(const LayerConfig&) const = default;
 };
+
+inline constexpr int kMaxConvKernel = 16;
+inline constexpr int kMaxDeltaKeyDim = 256;
 
 struct ModelConfig {
   std::string id;  // a name to print
@@ -81,6 +94,7 @@ struct ModelConfig {
   bool post_ffn_norm = false;
   bool qkv_bias = false, o_bias = false;
   bool attn_sinks = false;   // one learned logit a head joins the softmax's denominator
+  bool attn_gate = false;    // q_proj holds a gate beside each head's query, which attention's output goes through
   bool tied_output = false;  // the output matrix is the embedding matrix
 
   Activation activation = Activation::kSilu;
@@ -89,6 +103,12 @@ struct ModelConfig {
   int expert_ffn = 0;                        // of one expert; 0: ffn
   bool expert_bias = false;                  // router and experts have biases
   bool route_normalized = true;  // the chosen experts' weights add up to one; else they are softmax over all experts
+
+  int shared_ffn = 0;  // of an expert that every token takes, behind a gate of its own; 0: none
+
+  // Layers with other mixers than attention.
+  int conv_kernel = 0;  // tokens that a convolution sees
+  int delta_key_heads = 0, delta_value_heads = 0, delta_key_dim = 0, delta_value_dim = 0;
 
   std::vector<RopeConfig> ropes;
   std::vector<LayerConfig> layers;
@@ -99,6 +119,8 @@ struct ModelConfig {
   int layer_count() const { return static_cast<int>(layers.size()); }
   int q_width() const { return heads * head_dim; }
   int kv_width() const { return kv_heads * head_dim; }
+  int delta_key_width() const { return delta_key_heads * delta_key_dim; }
+  int delta_value_width() const { return delta_value_heads * delta_value_dim; }
 
   bool operator==(const ModelConfig&) const = default;
 };

@@ -14,7 +14,7 @@ class Builder {
   Plan build() {
     int x = step("embed", Embed{c_.embed_scale}, {}, c_.hidden, {{"embed", {c_.vocab, c_.hidden}}});
     for (layer_ = 0; layer_ < c_.layer_count(); ++layer_) {
-      x = attention_block(x);
+      x = mixer_block(x);
       const bool dense = c_.experts == 0 || c_.layers[static_cast<size_t>(layer_)].dense;
       x = dense ? dense_block(x) : expert_block(x);
     }
@@ -40,9 +40,10 @@ class Builder {
     return value;
   }
 
-  int norm(const char* name, int x, int group) {
-    return step(name, Norm{group, c_.norm_eps, c_.norm_offset}, {x}, plan_.values[static_cast<size_t>(x)].width,
-                {{place(name), {group}}});
+  int norm(const char* name, int x, int group) { return norm(name, name, x, group, c_.norm_offset); }
+  int norm(const char* name, const char* slot, int x, int group, float offset) {
+    return step(name, Norm{group, c_.norm_eps, offset}, {x}, plan_.values[static_cast<size_t>(x)].width,
+                {{place(slot), {group}}});
   }
 
   int matmul(const char* name, const char* slot, int x, int width, const char* bias_slot) {
@@ -53,13 +54,53 @@ class Builder {
 
   int add(const char* name, int a, int b) { return step(name, Add{c_.residual_scale}, {a, b}, c_.hidden, {}); }
 
-  int attention_block(int x) {
+  int mixer_block(int x) {
+    const LayerConfig& layer = c_.layers[static_cast<size_t>(layer_)];
+    const int h = c_.pre_norms ? norm("attn_norm", x, c_.hidden) : x;
+    int out = layer.mixer == Mixer::kShortConv  ? short_conv(h)
+              : layer.mixer == Mixer::kDeltaNet ? delta_net(h)
+                                                : attention(h);
+    if (c_.post_attn_norm) out = norm("post_attn_norm", out, c_.hidden);
+    return add("attn_residual", x, out);
+  }
+
+  int short_conv(int h) {
+    const int in = matmul("conv.in_proj", "conv_in", h, 3 * c_.hidden, nullptr);
+    const ShortConv conv{layer_, states_++, c_.hidden, c_.conv_kernel, true, false};
+    const int mixed =
+        step("conv.mixed", conv, {in}, c_.hidden, {{place("conv_kernel"), {c_.hidden, 1, c_.conv_kernel}}});
+    return matmul("conv", "conv_out", mixed, c_.hidden, nullptr);
+  }
+
+  int delta_net(int h) {
+    const int heads = c_.delta_value_heads, width = c_.delta_value_width();
+    const int channels = 2 * c_.delta_key_width() + width;
+    const int qkv = matmul("linear_attn.in_proj_qkv", "delta_qkv", h, channels, nullptr);
+    const int z = matmul("linear_attn.in_proj_z", "delta_z", h, width, nullptr);
+    const int b = matmul("linear_attn.in_proj_b", "delta_b", h, heads, nullptr);
+    const int a = matmul("linear_attn.in_proj_a", "delta_a", h, heads, nullptr);
+    const ShortConv conv{layer_, states_++, channels, c_.conv_kernel, false, true};
+    const int mixed =
+        step("linear_attn.conv1d", conv, {qkv}, channels, {{place("delta_conv"), {channels, 1, c_.conv_kernel}}});
+    const DeltaNet delta{layer_, states_++, c_.delta_key_heads, heads, c_.delta_key_dim, c_.delta_value_dim};
+    const int read = step("linear_attn.delta", delta, {mixed, b, a}, width,
+                          {{place("delta_decay"), {heads}}, {place("delta_dt"), {heads}}});
+    const int normed = norm("linear_attn.delta_norm", "delta_norm", read, c_.delta_value_dim, 0);
+    const int gated = step("linear_attn.norm", Glu{Activation::kSilu}, {z, normed}, width, {});
+    return matmul("linear_attn", "delta_out", gated, c_.hidden, nullptr);
+  }
+
+  int attention(int h) {
     const LayerConfig& layer = c_.layers[static_cast<size_t>(layer_)];
     const RopeConfig& rope = c_.ropes[static_cast<size_t>(layer.rope)];
-    const int h = c_.pre_norms ? norm("attn_norm", x, c_.hidden) : x;
-    int q = matmul("q_proj", "q_proj", h, c_.q_width(), c_.qkv_bias ? "q_bias" : nullptr);
+    const int rows = c_.attn_gate ? 2 * c_.q_width() : c_.q_width();
+    int q = matmul("q_proj", "q_proj", h, rows, c_.qkv_bias ? "q_bias" : nullptr), gate = -1;
     int k = matmul("k_proj", "k_proj", h, c_.kv_width(), c_.qkv_bias ? "k_bias" : nullptr);
     const int v = matmul("v_proj", "v_proj", h, c_.kv_width(), c_.qkv_bias ? "v_bias" : nullptr);
+    if (c_.attn_gate) {
+      gate = step("q_gate", Part{c_.head_dim, 2, 1}, {q}, c_.q_width(), {});
+      q = step("query", Part{c_.head_dim, 2, 0}, {q}, c_.q_width(), {});
+    }
     if (c_.qk_norm) {
       q = norm("q_norm", q, c_.qk_norm_whole ? c_.q_width() : c_.head_dim);
       k = norm("k_norm", k, c_.qk_norm_whole ? c_.kv_width() : c_.head_dim);
@@ -75,10 +116,9 @@ class Builder {
     if (c_.attn_sinks) sinks.push_back({place("sinks"), {c_.heads}});
     const Attention attention{layer_,       c_.heads,      c_.kv_heads,     c_.head_dim,
                               layer.window, c_.attn_scale, c_.attn_softcap, c_.attn_sinks};
-    const int mixed = step("attention", attention, {q, k, v}, c_.q_width(), std::move(sinks));
-    int out = matmul("attn_out", "o_proj", mixed, c_.hidden, c_.o_bias ? "o_bias" : nullptr);
-    if (c_.post_attn_norm) out = norm("post_attn_norm", out, c_.hidden);
-    return add("attn_residual", x, out);
+    int mixed = step("attention", attention, {q, k, v}, c_.q_width(), std::move(sinks));
+    if (c_.attn_gate) mixed = step("attn_gated", Glu{Activation::kSigmoid}, {gate, mixed}, c_.q_width(), {});
+    return matmul("attn_out", "o_proj", mixed, c_.hidden, c_.o_bias ? "o_bias" : nullptr);
   }
 
   int dense_block(int x) {
@@ -107,13 +147,27 @@ class Builder {
     if (bias) out_of.push_back({place("experts_down_bias"), {e, c_.hidden}});
     const int down =
         step("experts_down", ExpertMatMul{k, true, bias}, {activated, route}, k * c_.hidden, std::move(out_of));
-    int out = step("ffn_out", Combine{k}, {down, route}, c_.hidden, {});
+    const bool shared = c_.shared_ffn > 0;
+    int out = step(shared ? "experts_out" : "ffn_out", Combine{k}, {down, route}, c_.hidden, {});
+    if (shared) out = step("ffn_out", Add{1}, {out, shared_expert(h)}, c_.hidden, {});
     if (c_.post_ffn_norm) out = norm("post_ffn_norm", out, c_.hidden);
     return add("out", x, out);
   }
 
+  int shared_expert(int h) {
+    const int gate = matmul("shared_gate_proj", "shared_gate_proj", h, c_.shared_ffn, nullptr);
+    const int up = matmul("shared_up_proj", "shared_up_proj", h, c_.shared_ffn, nullptr);
+    const Glu glu{c_.activation, false, c_.swiglu_limit, c_.swiglu_alpha};
+    const int activated = step("shared_glu", glu, {gate, up}, c_.shared_ffn, {});
+    const int out = matmul("shared_expert", "shared_down_proj", activated, c_.hidden, nullptr);
+    const int weight = matmul("shared_expert_gate", "shared_expert_gate", h, 1, nullptr);
+    const Glu weigh{.activation = Activation::kSigmoid, .one_gate = true};
+    return step("shared_expert_gated", weigh, {weight, out}, c_.hidden, {});
+  }
+
   const ModelConfig& c_;
   Plan plan_;
+  int states_ = 0;
   int layer_ = -1;
   bool logits_only_ = false;
 };
@@ -139,6 +193,7 @@ struct Describe {
     std::string text(name_of(op.activation));
     if (op.interleaved) text += " interleaved";
     if (op.limit > 0) text += fmt::format(" limit {:g} alpha {:g}", op.limit, op.alpha);
+    if (op.one_gate) text += " one gate";
     return text;
   }
   std::string operator()(const Add& op) const { return op.scale == 1 ? "" : fmt::format("scale {:g}", op.scale); }
@@ -154,13 +209,24 @@ struct Describe {
     const std::string later = fmt::format(", {:g} more with the logarithm of position / {}", op.beta, op.length);
     return fmt::format("factor {:g}{}", op.factor, op.beta != 0 ? later : "");
   }
+  std::string operator()(const ShortConv& op) const {
+    return fmt::format("kernel {}{}{} state {}", op.kernel, op.gated ? " gated" : "", op.silu ? " silu" : "", op.state);
+  }
+  std::string operator()(const DeltaNet& op) const {
+    return fmt::format("heads {}/{} dims {}×{} state {}", op.value_heads, op.key_heads, op.key_dim, op.value_dim,
+                       op.state);
+  }
+  std::string operator()(const Part& op) const {
+    return fmt::format("{} of {}, each {}", op.index + 1, op.parts, op.width);
+  }
 };
 
 }  // namespace
 
 std::string_view op_name(const Operation& op) {
-  static constexpr std::string_view kNames[] = {"embed", "norm",  "matmul",        "rope",    "attention", "glu",
-                                                "add",   "route", "expert_matmul", "combine", "softcap",   "scale"};
+  static constexpr std::string_view kNames[] = {"embed",   "norm",  "matmul",     "rope",          "attention",
+                                                "glu",     "add",   "route",      "expert_matmul", "combine",
+                                                "softcap", "scale", "short_conv", "delta_net",     "part"};
   static_assert(std::size(kNames) == std::variant_size_v<Operation>);
   return kNames[op.index()];
 }

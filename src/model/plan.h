@@ -47,10 +47,31 @@ struct Attention {
   float scale = 1, softcap = 0;
   bool sinks = false;  // w0: one logit a head
 };
+// in: x [channels], or gated [3·channels]: B, C and u behind each other, and x = B·u. w0 [channels, 1, kernel], the
+// last tap is the current token's. out [channels] = Σ w0[·][i] · x of token t-kernel+1+i, zero before the sequence;
+// through silu, or times C where it is gated. State: x of the last kernel-1 tokens, [kernel-1][channels].
+struct ShortConv {
+  int layer = 0, state = 0;  // number among the plan's states (state_layout.h)
+  int channels = 0, kernel = 0;
+  bool gated = false, silu = false;
+};
+// in: q, k and v behind each other [2·key_heads·key_dim + value_heads·value_dim], b and a [value_heads].
+// w0, w1 [value_heads]. With q and k of value head h those of key head h / (value_heads / key_heads), each divided by
+// √(Σ² + eps), and q by √key_dim too: S ← S · exp(−exp(w0) · softplus(a + w1)), S ← S + k (sigmoid(b) · (v − Sᵀk))ᵀ,
+// out [value_heads·value_dim] = Sᵀq. State: S, [value_heads][key_dim][value_dim].
+struct DeltaNet {
+  int layer = 0, state = 0;
+  int key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
+  float eps = 1e-6f;
+};
+struct Part {  // of every group of parts·width columns those from index·width on, `width` of them
+  int width = 0, parts = 1, index = 0;
+};
 struct Glu {  // in: gate, up (same width). Or one input of twice the width with gate and up interleaved.
   Activation activation = Activation::kSilu;
   bool interleaved = false;
   float limit = 0, alpha = 0;
+  bool one_gate = false;  // gate [1], for all columns of the row
 };
 struct Add {  // out = in0 + scale · in1
   float scale = 1;
@@ -79,8 +100,8 @@ struct Scale {  // out = in · factor · (1 + beta · ln(1 + ⌊position / lengt
   int length = 1;
 };
 
-using Operation =
-    std::variant<Embed, Norm, MatMul, Rope, Attention, Glu, Add, Route, ExpertMatMul, Combine, SoftCap, Scale>;
+using Operation = std::variant<Embed, Norm, MatMul, Rope, Attention, Glu, Add, Route, ExpertMatMul, Combine, SoftCap,
+                               Scale, ShortConv, DeltaNet, Part>;
 std::string_view op_name(const Operation& op);
 
 struct Step {

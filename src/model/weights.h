@@ -3,8 +3,10 @@
 // Slots: embed, final_norm, lm_head, and for layer i: layer{i}.attn_norm, q_proj, k_proj, v_proj, o_proj (and
 // q_bias, k_bias, v_bias, o_bias), q_norm, k_norm, sinks, post_attn_norm, pre_ffn_norm, gate_proj, up_proj,
 // down_proj, post_ffn_norm, router, router_bias, experts_gate_up, experts_gate_up_bias, experts_down,
-// experts_down_bias. Sandwich norms are post_attn_norm and post_ffn_norm; the norm before the feed-forward is
-// pre_ffn_norm in every family.
+// experts_down_bias, shared_gate_proj, shared_up_proj, shared_down_proj, shared_expert_gate; of a short convolution
+// conv_in, conv_kernel, conv_out; of a delta net delta_qkv, delta_z, delta_b, delta_a, delta_conv, delta_decay,
+// delta_dt, delta_norm, delta_out. Sandwich norms are post_attn_norm and post_ffn_norm; the norm before the
+// feed-forward is pre_ffn_norm in every family.
 #pragma once
 
 #include <map>

@@ -120,12 +120,14 @@ float glu(const Glu& op, float gate, float up) {
       const double low = g > limit ? limit : g, linear = std::clamp(u, -limit, limit);
       return static_cast<float>(low / (1 + std::exp(-op.alpha * low)) * (linear + 1));
     }
+    case Activation::kSigmoid: return static_cast<float>(u / (1 + std::exp(-g)));
   }
   return NAN;
 }
 
 void glu(const Glu& op, In gate, In up, Out out) {
-  for (size_t i = 0; i < out.size(); ++i) out[i] = glu(op, gate[i], up[i]);
+  const size_t columns = op.one_gate ? out.size() / gate.size() : 1;
+  for (size_t i = 0; i < out.size(); ++i) out[i] = glu(op, gate[i / columns], up[i]);
 }
 
 void glu_interleaved(const Glu& op, In gate_up, Out out) {
@@ -144,6 +146,64 @@ void scale(const Scale& op, In x, int width, int first, Out out) {
     const double turns = std::floor(static_cast<double>(position) / op.length);
     out[i] = static_cast<float>(x[i] * op.factor * (1 + op.beta * std::log1p(turns)));
   }
+}
+
+void short_conv(const ShortConv& op, In x, In w, Out state, Out out) {
+  const size_t channels = static_cast<size_t>(op.channels), kernel = static_cast<size_t>(op.kernel);
+  const size_t width = op.gated ? 3 * channels : channels;
+  for (size_t t = 0; t * width < x.size(); ++t) {
+    const float* row = x.data() + t * width;
+    for (size_t c = 0; c < channels; ++c) {
+      const auto now = op.gated ? static_cast<float>(static_cast<double>(row[c]) * row[2 * channels + c]) : row[c];
+      double sum = static_cast<double>(w[c * kernel + kernel - 1]) * now;
+      for (size_t i = 0; i + 1 < kernel; ++i) sum += static_cast<double>(w[c * kernel + i]) * state[i * channels + c];
+      for (size_t i = 0; i + 2 < kernel; ++i) state[i * channels + c] = state[(i + 1) * channels + c];
+      state[(kernel - 2) * channels + c] = now;
+      if (op.silu) sum /= 1 + std::exp(-sum);
+      out[t * channels + c] = static_cast<float>(op.gated ? row[channels + c] * sum : sum);
+    }
+  }
+}
+
+void delta_net(const DeltaNet& op, In qkv, In b, In a, In decay, In dt, Out state, Out out) {
+  const size_t heads = static_cast<size_t>(op.value_heads), share = heads / static_cast<size_t>(op.key_heads);
+  const size_t dk = static_cast<size_t>(op.key_dim), dv = static_cast<size_t>(op.value_dim);
+  const size_t keys = dk * static_cast<size_t>(op.key_heads), width = 2 * keys + heads * dv;
+  for (size_t t = 0; t * width < qkv.size(); ++t) {
+    for (size_t h = 0; h < heads; ++h) {
+      const float* q = qkv.data() + t * width + h / share * dk;
+      const float *k = q + keys, *v = qkv.data() + t * width + 2 * keys + h * dv;
+      double q_squares = 0, k_squares = 0;
+      for (size_t i = 0; i < dk; ++i) {
+        q_squares += static_cast<double>(q[i]) * q[i];
+        k_squares += static_cast<double>(k[i]) * k[i];
+      }
+      const double q_scale = 1 / std::sqrt((q_squares + op.eps) * static_cast<double>(dk));
+      const double k_scale = 1 / std::sqrt(k_squares + op.eps);
+      const double beta = 1 / (1 + std::exp(-static_cast<double>(b[t * heads + h])));
+      const double step = static_cast<double>(a[t * heads + h]) + dt[h];
+      const double softplus = std::max(step, 0.0) + std::log1p(std::exp(-std::abs(step)));
+      const double kept = std::exp(-std::exp(static_cast<double>(decay[h])) * softplus);
+      float* s = state.data() + h * dk * dv;
+      for (size_t j = 0; j < dv; ++j) {
+        double known = 0, read = 0;
+        for (size_t i = 0; i < dk; ++i) known += k[i] * k_scale * kept * s[i * dv + j];
+        const double change = beta * (v[j] - known);
+        for (size_t i = 0; i < dk; ++i) {
+          const double now = kept * s[i * dv + j] + k[i] * k_scale * change;
+          read += q[i] * q_scale * now;
+          s[i * dv + j] = static_cast<float>(now);
+        }
+        out[t * heads * dv + h * dv + j] = static_cast<float>(read);
+      }
+    }
+  }
+}
+
+void part(const Part& op, In x, Out out) {
+  const size_t width = static_cast<size_t>(op.width), parts = static_cast<size_t>(op.parts);
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = x[(i / width * parts + static_cast<size_t>(op.index)) * width + i % width];
 }
 
 void softcap(In x, float cap, Out out) {

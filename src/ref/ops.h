@@ -37,7 +37,7 @@ void attention(const Attention& op, In q, In keys, In values, In sinks, int firs
 
 // One gate and up pair at a time: a(gate) · up as `op` says. gate_up holds them interleaved.
 float glu(const Glu& op, float gate, float up);
-void glu(const Glu& op, In gate, In up, Out out);
+void glu(const Glu& op, In gate, In up, Out out);  // one_gate: a gate for out.size() / gate.size() columns
 void glu_interleaved(const Glu& op, In gate_up, Out out);
 
 void add(In a, In b, float scale, Out out);  // a + scale · b
@@ -45,6 +45,13 @@ void add(In a, In b, float scale, Out out);  // a + scale · b
 void scale(const Scale& op, In x, int width, int first, Out out);
 void softcap(In x, float cap, Out out);
 void softmax(In x, Out out);
+
+// x [n, op.channels], or [n, 3·channels] where it is gated; w [channels, kernel]. `state` [kernel-1, channels] is what
+// came before and becomes what comes before the next.
+void short_conv(const ShortConv& op, In x, In w, Out state, Out out);
+// qkv [n, …], b and a [n, value_heads]; decay and dt [value_heads]; `state` [value_heads, key_dim, value_dim] goes on.
+void delta_net(const DeltaNet& op, In qkv, In b, In a, In decay, In dt, Out state, Out out);
+void part(const Part& op, In x, Out out);
 
 // scores [experts] of one token → out [2k]: the k highest experts' numbers (ties: the lower number first), then
 // their weights.

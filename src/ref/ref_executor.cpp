@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/state_layout.h"
 #include "ref/ops.h"
 
 namespace doppler {
@@ -14,8 +15,12 @@ class RefExecutor : public Executor {
         plan_(plan),
         weights_(weights),
         context_(options.context),
-        cache_(make_kv_layout(plan, kPageTokens, context_), {.pages = pages_of(options), .phases_agree = true}),
-        pages_(cache_.pages()) {
+        state_layout_(make_state_layout(plan)),
+        cache_(make_kv_layout(plan, kPageTokens, context_), {.pages = pages_of(options),
+                                                             .states = state_copies(state_layout_, options.sequences),
+                                                             .phases_agree = true}),
+        pages_(cache_.pages()),
+        states_(cache_.states()) {
     for (const RopeConfig& rope : config_.ropes) {
       ropes_.push_back(make_rope_table(rope, config_.head_dim, context_));
     }
@@ -24,7 +29,9 @@ class RefExecutor : public Executor {
   std::string_view name() const override { return "ref"; }
   void set_tap(Tap tap) override { tap_ = std::move(tap); }
   KvCache& cache() override { return cache_; }
-  size_t context_bytes() const override { return cache_.pages() * page_bytes(); }
+  size_t context_bytes() const override {
+    return cache_.pages() * page_bytes() + cache_.states() * state_layout_.bytes();
+  }
 
   // One sequence after another.
   std::span<const float> run(std::span<const BatchItem> batch) override {
@@ -33,6 +40,8 @@ class RefExecutor : public Executor {
     for (const BatchItem& item : batch) {
       reserve_room(cache_, *item.sequence, static_cast<int>(item.tokens.size()));
       for (const KvCache::Copy copy : cache_.take_copies()) pages_[copy.to] = pages_[copy.from];
+      for (const KvCache::Copy copy : cache_.take_state_copies()) states_[copy.to] = states_[copy.from];
+      go_on_from_state(item);
       run(item, &item == batch.data());
       cache_.append(*item.sequence, item.tokens, item.phase);
     }
@@ -47,6 +56,23 @@ class RefExecutor : public Executor {
     if (options.cache_memory > 0) return options.cache_memory / page_bytes();
     return make_kv_layout(plan_, kPageTokens, context_).pages(context_, context_) *
            static_cast<size_t>(options.sequences);
+  }
+
+  // The state before the item's tokens, where they will leave theirs.
+  void go_on_from_state(const BatchItem& item) {
+    if (state_layout_.total == 0) return;
+    const int before = item.sequence->length() - 1, last = before + static_cast<int>(item.tokens.size());
+    const uint32_t from = cache_.state(*item.sequence, before), to = cache_.state(*item.sequence, last);
+    if (from == KvCache::kNoState) {
+      states_[to].assign(state_layout_.total, 0);
+    } else if (from != to) {
+      states_[to] = states_[from];
+    }
+    state_ = states_[to];
+  }
+  ref::Out state_of(int number) {
+    return state_.subspan(state_layout_.offsets[static_cast<size_t>(number)],
+                          state_layout_.floats[static_cast<size_t>(number)]);
   }
 
   void run(const BatchItem& item, bool tapped) {
@@ -120,6 +146,11 @@ class RefExecutor : public Executor {
       ref::glu(op, in(0), in(1), out);
     }
   }
+  void run(const ShortConv& op, ref::Out out) { ref::short_conv(op, in(0), small_weight(0), state_of(op.state), out); }
+  void run(const DeltaNet& op, ref::Out out) {
+    ref::delta_net(op, in(0), in(1), in(2), small_weight(0), small_weight(1), state_of(op.state), out);
+  }
+  void run(const Part& op, ref::Out out) { ref::part(op, in(0), out); }
   void run(const Add& op, ref::Out out) { ref::add(in(0), in(1), op.scale, out); }
   void run(const Scale& op, ref::Out out) { ref::scale(op, in(0), in_width(0), position_, out); }
   void run(const SoftCap& op, ref::Out out) { ref::softcap(in(0), op.cap, out); }
@@ -150,8 +181,11 @@ class RefExecutor : public Executor {
   const Weights weights_;
   const int context_;
   std::vector<RopeTable> ropes_;
+  const StateLayout state_layout_;
   KvCache cache_;
-  std::vector<std::vector<float>> pages_;  // [page_tokens, kv_width] of keys, then of values
+  std::vector<std::vector<float>> pages_;   // [page_tokens, kv_width] of keys, then of values
+  std::vector<std::vector<float>> states_;  // by number, as state_layout_ says
+  ref::Out state_;                          // of the item that runs
   std::vector<std::vector<float>> values_;
   std::vector<float> logits_;
   const Sequence* sequence_ = nullptr;

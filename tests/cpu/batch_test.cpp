@@ -25,9 +25,15 @@ struct Model {
   const char* name;
   ModelConfig (*config)();
 };
-const Model kModels[] = {{"quirky", testing::quirky_config},  {"windows", windows_config},
-                         {"experts", testing::expert_config}, {"multiplied", testing::multiplied_config},
-                         {"sparse", testing::sparse_config},  {"odd_experts", testing::odd_expert_config}};
+const Model kModels[] = {{"quirky", testing::quirky_config},
+                         {"windows", windows_config},
+                         {"experts", testing::expert_config},
+                         {"multiplied", testing::multiplied_config},
+                         {"sparse", testing::sparse_config},
+                         {"odd_experts", testing::odd_expert_config},
+                         {"conv", testing::conv_config},
+                         {"delta", testing::delta_config},
+                         {"delta_experts", testing::delta_expert_config}};
 
 class BatchTest : public ::testing::TestWithParam<Model> {};
 

@@ -28,7 +28,9 @@ struct Model {
   DType type;
 };
 const Model kModels[] = {{"windows_q4_k", windows_config, DType::kQ4_K},
-                         {"experts_bf16", testing::expert_config, DType::kBF16}};
+                         {"experts_bf16", testing::expert_config, DType::kBF16},
+                         {"conv_bf16", testing::conv_config, DType::kBF16},
+                         {"delta_bf16", testing::delta_config, DType::kBF16}};
 
 class GpuBatch : public ::testing::TestWithParam<Model> {};
 
@@ -40,9 +42,31 @@ TEST_P(GpuBatch, AnAnswerDoesNotDependOnWhatRunsBesideIt) {
   const auto executor = make_gpu_executor(m.config, m.plan, m.weights,
                                           {.context = kContext, .block = 96, .checked = true, .sequences = 10});
   Crowd crowd(*executor, 5);
-  crowd.prepare([&](int count, uint64_t seed) { return m.tokens(count, seed); }, 5, 100, 6);
+  crowd.prepare([&](int count, uint64_t seed) { return m.tokens(count, seed); }, executor->cache().can_rewind() ? 5 : 3,
+                100, 6);
   crowd.run_all();
-  EXPECT_GT(crowd.found, 0) << "prefixes are found again";
+  // Few of these short texts are run to the end of a page, which a state is found at.
+  EXPECT_TRUE(crowd.found > 0 || !executor->cache().can_rewind()) << "prefixes are found again";
+}
+
+// A text is gone on from the state at the end of its last page, and comes to the same bits.
+TEST(GpuStates, APrefixIsFoundAtTheEndOfAPage) {
+  testing::choose_gpu_driver();
+  std::string why;
+  if (!gpu::webgpu_available(&why)) GTEST_SKIP() << "no GPU: " << why;
+  const RandomModel m(testing::delta_config(), DType::kBF16);
+  const auto executor = make_gpu_executor(m.config, m.plan, m.weights, {.context = kContext, .checked = true});
+  const std::vector<int32_t> text = m.tokens(75);
+  std::vector<float> first;
+  for (const int found : {0, 64}) {
+    Sequence sequence = executor->cache().start();
+    EXPECT_EQ(executor->cache().take_prefix(sequence, text, Phase::kPrefill), found);
+    const BatchItem item{&sequence, std::span(text).subspan(static_cast<size_t>(found)), Phase::kPrefill,
+                         Logits::kLast};
+    const std::span<const float> logits = executor->run(std::span(&item, 1));
+    if (first.empty()) first.assign(logits.begin(), logits.end());
+    EXPECT_TRUE(std::equal(first.begin(), first.end(), logits.begin(), logits.end()));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GpuBatch, ::testing::ValuesIn(kModels),

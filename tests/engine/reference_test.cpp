@@ -223,14 +223,14 @@ std::vector<Case> on_every_backend(const std::vector<const char*>& checkpoints) 
   return cases;
 }
 INSTANTIATE_TEST_SUITE_P(Models, Checkpoint,
-                         ::testing::ValuesIn(on_every_backend({"gemma3-a", "gemma3-b", "gemma2-a", "llama-a", "qwen3-a",
-                                                               "gptoss-a", "qwen2-a", "smollm3-a", "phi3-a", "olmo2-a",
-                                                               "olmo3-a", "granite-a", "ministral3-a", "qwen3moe-a",
-                                                               "lora-gemma3-a", "lora-qwen3-a"})),
+                         ::testing::ValuesIn(on_every_backend(
+                             {"gemma3-a", "gemma3-b", "gemma2-a", "llama-a", "qwen3-a", "gptoss-a", "qwen2-a",
+                              "smollm3-a", "phi3-a", "olmo2-a", "olmo3-a", "granite-a", "ministral3-a", "qwen3moe-a",
+                              "lora-gemma3-a", "lora-qwen3-a", "lfm2-a", "qwen35-a", "qwen35moe-a"})),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Models, FirstLayers,
                          ::testing::ValuesIn(on_every_backend({"phi3-cut", "olmo2-cut", "granite-cut", "ministral3-cut",
-                                                               "qwen3moe-cut"})),
+                                                               "qwen3moe-cut", "qwen35moe-cut"})),
                          case_name);
 
 }  // namespace

@@ -28,7 +28,7 @@ KvLayout layout_of(std::vector<KvLayout::Group> groups, int page_tokens) {
   // Layers of the groups take turns, as windowed and global layers do in a model.
   for (int index = 0; layout.places.size() < 64; ++index) {
     for (size_t g = 0; g < groups.size(); ++g) {
-      if (index < groups[g].layers) layout.places.push_back({static_cast<int>(g), index});
+      if (index < groups[g].layers && !groups[g].state) layout.places.push_back({static_cast<int>(g), index});
     }
     if (std::all_of(groups.begin(), groups.end(), [&](const auto& group) { return index + 1 >= group.layers; })) break;
   }
@@ -52,6 +52,7 @@ class World {
   World(KvLayout layout, const KvCache::Options& options)
       : cache(std::move(layout), options),
         memory_(cache.pages() * static_cast<size_t>(cache.layout().page_tokens), kUnwritten),
+        states_(options.states, kUnwritten),
         phases_agree_(options.phases_agree) {}
 
   Mirrored start(uint64_t salt) { return {.sequence = cache.start(salt), .salt = salt}; }
@@ -87,12 +88,21 @@ class World {
   void write(Mirrored& one, std::span<const int32_t> tokens, Phase phase) {
     memory_ = with_copies();
     copies_.clear();
+    states_ = with_state_copies();
+    state_copies_.clear();
+    const int before = one.sequence.length() - 1;
+    const uint32_t from = cache.state(one.sequence, before);
+    const uint32_t to = cache.state(one.sequence, before + static_cast<int>(tokens.size()));
+    if (from != KvCache::kNoState) {
+      ASSERT_EQ(states_[from], one.chain.back()) << "goes on from another state";
+    }
     for (const int32_t token : tokens) {
       note(one, token, phase);
       const int position = static_cast<int>(one.tokens.size()) - 1;
       for (int layer = 0; layer < layers(); ++layer)
         memory_[slot(one, layer, position)] = content(one, layer, position);
     }
+    if (to != KvCache::kNoState) states_[to] = one.chain.back();
     cache.append(one.sequence, tokens, phase);
   }
 
@@ -112,9 +122,14 @@ class World {
 
   // Everything the next token would see is this sequence's own, once the copies that wait are made.
   void expect_reads_itself(const Mirrored& one) {
-    const std::vector<uint64_t> memory = with_copies();
+    const std::vector<uint64_t> memory = with_copies(), states = with_state_copies();
     ASSERT_EQ(one.sequence.length(), static_cast<int>(one.tokens.size()));
     ASSERT_TRUE(std::equal(one.tokens.begin(), one.tokens.end(), one.sequence.tokens().begin()));
+    const uint32_t state = cache.state(one.sequence, one.sequence.length() - 1);
+    if (state != KvCache::kNoState) {
+      ASSERT_LT(state, states.size());
+      ASSERT_EQ(states[state], one.chain.back()) << "the state is another's";
+    }
     for (int layer = 0; layer < layers(); ++layer) {
       const int window = group_of(layer).window, length = one.sequence.length();
       for (int p = window > 0 ? std::max(0, length - window + 1) : 0; p < length; ++p) {
@@ -190,6 +205,12 @@ class World {
     }
     return memory;
   }
+  std::vector<uint64_t> with_state_copies() {
+    for (const KvCache::Copy& copy : cache.take_state_copies()) state_copies_.push_back(copy);
+    std::vector<uint64_t> states = states_;
+    for (const KvCache::Copy& copy : state_copies_) states[copy.to] = states[copy.from];
+    return states;
+  }
   size_t slot(const Mirrored& one, int layer, int position) const {
     const size_t page = static_cast<size_t>(cache.layout().page_tokens), p = static_cast<size_t>(position);
     return static_cast<size_t>(cache.page(one.sequence, layer, position)) * page + p % page;
@@ -198,8 +219,9 @@ class World {
     return mix(one.chain[static_cast<size_t>(position)], static_cast<uint64_t>(layer));
   }
 
-  std::vector<uint64_t> memory_;       // [page][position in it]
-  std::vector<KvCache::Copy> copies_;  // to be made before the next token is written
+  std::vector<uint64_t> memory_;                      // [page][position in it]
+  std::vector<uint64_t> states_;                      // by number
+  std::vector<KvCache::Copy> copies_, state_copies_;  // to be made before the next token is written
   const bool phases_agree_;
 };
 
@@ -244,10 +266,13 @@ class RandomCase {
     if (chance(60)) groups.push_back({.window = pick(groups.empty() ? 2 : 1, 24), .layers = pick(1, 3)});
     if (groups.empty() || chance(20)) groups.push_back({.window = pick(25, 40), .layers = 1});
     std::shuffle(groups.begin(), groups.end(), random_);
+    if (chance(30)) groups.push_back({.window = 2, .layers = 1, .state = true});
     return layout_of(groups, chance(50) ? 4 : 16);
   }
   KvCache::Options random_options() {
-    KvCache::Options options{.phases_agree = chance(30), .prefixes = chance(90)};
+    // Eight sequences at most, each of which holds two and may need another's place.
+    KvCache::Options options{
+        .states = static_cast<size_t>(pick(24, 32)), .phases_agree = chance(30), .prefixes = chance(90)};
     if (chance(70)) {
       options.pages = static_cast<size_t>(pick(20, 200));
     } else {
@@ -274,7 +299,8 @@ class RandomCase {
     if (what < 70 && all_.size() < 8) {
       all_.push_back(world_.fork(one));
     } else if (what < 82) {
-      if (one.sequence.length() > 0) world_.truncate(one, pick(lowest(one), one.sequence.length()));
+      const int length = one.sequence.length();
+      if (length > 0) world_.truncate(one, world_.cache.can_rewind() ? pick(lowest(one), length) : length);
     } else if (what < 96) {
       std::swap(one, all_.back());
       all_.pop_back();
@@ -585,6 +611,62 @@ TEST(KvCache, SixtyFourSequencesTakeNoMoreThanTheirTokensNeed) {
   EXPECT_LE(held_ratio(2048), 1.05);
   all.clear();
   EXPECT_EQ(cache.held_pages(), 0u);
+}
+
+// A prefix can be gone on from where a run ended at the end of a block, and nowhere else.
+TEST(KvCache, StatesAreFoundWhereRunsEnded) {
+  World world(layout_of({{.window = 0, .layers = 1}, {.window = 2, .layers = 1, .state = true}}, 4),
+              {.pages = 100, .states = 8});
+  EXPECT_FALSE(world.cache.can_rewind());
+  const std::vector<int32_t> tokens = text(30);
+  {
+    Mirrored one = world.start(0);
+    for (const int count : {8, 5, 7, 3}) {  // ends at 8, 13, 20 and 23
+      ASSERT_TRUE(
+          world.extend(one, std::span(tokens).subspan(one.tokens.size(), static_cast<size_t>(count)), Phase::kPrefill));
+    }
+    EXPECT_THROW(world.cache.truncate(one.sequence, 20), Failure);
+    EXPECT_EQ(one.sequence.length(), 23);
+  }
+  for (const auto& [asked, found] : {std::pair(30, 20), std::pair(21, 20), std::pair(20, 8), std::pair(8, 0)}) {
+    Mirrored one = world.start(0);
+    EXPECT_EQ(world.take_prefix(one, std::span(tokens).first(static_cast<size_t>(asked)), Phase::kPrefill), found);
+    world.expect_reads_itself(one);
+    if (HasFatalFailure()) return;
+    ASSERT_TRUE(world.extend(one, std::span(tokens).subspan(static_cast<size_t>(found), 1), Phase::kPrefill));
+    world.expect_reads_itself(one);
+  }
+}
+
+// However sequences begin, share and end, no place is lost.
+TEST(KvCache, AllStatesComeBack) {
+  World world(layout_of({{.window = 0, .layers = 1}, {.window = 2, .layers = 1, .state = true}}, 4),
+              {.pages = 1000, .states = 6});
+  const std::vector<int32_t> tokens = text(200);
+  for (int round = 0; round < 20; ++round) {
+    Mirrored one = world.start(0), other = world.fork(one);
+    world.take_prefix(one, tokens, Phase::kPrefill);
+    for (const int count : {5, 3, 9, 1, 1, 4}) {
+      ASSERT_TRUE(world.reserve(one, 30));  // more room than is used
+      ASSERT_TRUE(
+          world.extend(one, std::span(tokens).subspan(one.tokens.size(), static_cast<size_t>(count)), Phase::kPrefill));
+      other = world.fork(one);
+      ASSERT_TRUE(world.extend(other, std::span(tokens).first(2), Phase::kDecode));
+    }
+    world.expect_reads_itself(one);
+    world.expect_reads_itself(other);
+    world.truncate(other, 0);
+    ASSERT_TRUE(world.extend(other, tokens, Phase::kPrefill));
+    world.expect_reads_itself(other);
+    if (HasFatalFailure()) return;
+  }
+  std::deque<Sequence> all;
+  for (int i = 0; i < 6; ++i) {
+    all.push_back(world.cache.start());
+    EXPECT_TRUE(world.cache.reserve(all.back(), 1));
+  }
+  all.push_back(world.cache.start());
+  EXPECT_FALSE(world.cache.reserve(all.back(), 1));
 }
 
 }  // namespace

@@ -38,8 +38,9 @@ void expect_nothing_is_overwritten(const Plan& plan, const StepGroups& groups, c
 }
 
 TEST(Lifetimes, NoLiveValueIsEverOverwritten) {
-  for (const ModelConfig& config : {testing::plain_config(), testing::quirky_config(), testing::expert_config(),
-                                    testing::multiplied_config(), testing::sparse_config()}) {
+  for (const ModelConfig& config :
+       {testing::plain_config(), testing::quirky_config(), testing::expert_config(), testing::multiplied_config(),
+        testing::sparse_config(), testing::conv_config(), testing::delta_config(), testing::delta_expert_config()}) {
     const Plan plan = build_plan(config);
     const BufferPlan shared = share_buffers(plan, single_steps(plan));
     expect_nothing_is_overwritten(plan, single_steps(plan), shared);

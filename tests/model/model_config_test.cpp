@@ -15,8 +15,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(ModelConfig, SurvivesTheManifest) {
-  for (const ModelConfig& config : {testing::plain_config(), testing::quirky_config(), testing::expert_config(),
-                                    testing::multiplied_config(), testing::sparse_config()}) {
+  for (const ModelConfig& config :
+       {testing::plain_config(), testing::quirky_config(), testing::expert_config(), testing::multiplied_config(),
+        testing::sparse_config(), testing::conv_config(), testing::delta_config(), testing::delta_expert_config()}) {
     Json manifest;
     manifest["modelId"] = config.id;
     write_model_config(config, manifest);
@@ -159,7 +160,7 @@ TEST(ModelConfig, ReadsThePatternsOfThePublicFormat) {
 }
 
 TEST(ModelConfig, UnknownWordsInALayerPatternAreRefusedByName) {
-  for (const char* kind : {"linear_attention", "conv", "mamba", "Local", ""}) {
+  for (const char* kind : {"linear", "mamba", "Local", ""}) {
     EXPECT_THAT(layers_of({{"type", "custom"}, {"layerTypes", {"full_attention", "sliding_attention", "full", kind}}}),
                 AllOf(HasSubstr("unknown kind of layer"), HasSubstr("layerTypes[3]"), HasSubstr(kind)));
   }

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "model/cost.h"
+#include "model/state_layout.h"
 #include "support/model_configs.h"
 
 namespace doppler {
@@ -16,7 +17,8 @@ using testing::quirky_config;
 
 TEST(Plan, EveryInputIsMadeByAnEarlierStepAndNamesAreUnique) {
   for (const ModelConfig& config :
-       {plain_config(), quirky_config(), expert_config(), testing::multiplied_config(), testing::sparse_config()}) {
+       {plain_config(), quirky_config(), expert_config(), testing::multiplied_config(), testing::sparse_config(),
+        testing::conv_config(), testing::delta_config(), testing::delta_expert_config()}) {
     const Plan plan = build_plan(config);
     std::set<int> made;
     std::set<std::string> names;
@@ -95,6 +97,18 @@ TEST(Cost, CountsWhatOneTokenMustRead) {
   EXPECT_DOUBLE_EQ(cost.kv_bytes, 2 /*layers*/ * 10 * 2 * 16 * 2);
   EXPECT_EQ(kv_cache_bytes(config, 100), 2u * 100 * 2 * 16 * 2);
   EXPECT_EQ(kv_cache_bytes(quirky_config(), 100), (5u + 5 + 100 + 5) * 2 * 16 * 2);
+  EXPECT_EQ(kv_cache_bytes(testing::conv_config(), 100), 100u * 2 * 16 * 2);  // one layer of attention
+}
+
+TEST(StateLayout, StatesLieBehindEachOther) {
+  const ModelConfig config = testing::delta_config();
+  const StateLayout layout = make_state_layout(build_plan(config));
+  const size_t conv = 3 * (2 * 2 * 12 + 4 * 20), delta = 4 * 12 * 20;  // of a layer; there are two
+  EXPECT_EQ(layout.floats, (std::vector<size_t>{conv, delta, conv, delta}));
+  EXPECT_EQ(layout.offsets, (std::vector<size_t>{0, conv, conv + delta, 2 * conv + delta}));
+  EXPECT_EQ(layout.total, 2 * (conv + delta));
+  EXPECT_EQ(state_copies(layout, 4), 3u * 4 + 64);
+  EXPECT_EQ(state_copies(make_state_layout(build_plan(plain_config())), 4), 0u);
 }
 
 TEST(Weights, SaysWhatIsMissingMisshapenOrUnused) {

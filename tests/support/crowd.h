@@ -123,7 +123,7 @@ class Crowd {
       } else {
         const bool several = random_.below(4) == 0;
         a.count = several ? 1 + static_cast<size_t>(random_.below(static_cast<int>(end - length))) : 1;
-        a.wrong = several ? static_cast<size_t>(random_.below(4)) : 0;
+        a.wrong = several && cache_.can_rewind() ? static_cast<size_t>(random_.below(4)) : 0;
         a.want = several ? Logits::kAll : Logits::kLast;
       }
       const std::span<const int32_t> text = std::span(r.request->text).subspan(length, a.count);
@@ -161,6 +161,7 @@ class Crowd {
       logits = logits.subspan(rows * vocab);
       // Guesses are taken back, and now and then some of what was right.
       size_t keep = a.first + a.count;
+      if (!cache_.can_rewind()) continue;
       if (a.want == Logits::kAll && random_.below(3) == 0)
         keep -= static_cast<size_t>(random_.below(static_cast<int>(a.count)));
       cache_.truncate(*a.running->sequence, static_cast<int>(keep));

@@ -91,4 +91,41 @@ inline ModelConfig sparse_config() {
   return c;
 }
 
+// Short convolutions around a layer of attention.
+inline ModelConfig conv_config() {
+  ModelConfig c = plain_config();
+  c.id = "conv";
+  c.qk_norm = c.tied_output = true;
+  c.conv_kernel = 3;
+  c.layers = {{0, 0}, {0, 0}, {0, 0}};
+  c.layers[0].mixer = c.layers[2].mixer = Mixer::kShortConv;
+  return c;
+}
+
+// Delta nets with more value heads than key heads, gated attention of which a part turns, an expert for every token.
+inline ModelConfig delta_config() {
+  ModelConfig c = plain_config();
+  c.id = "delta";
+  c.norm_offset = 1;
+  c.qk_norm = c.attn_gate = true;
+  c.ropes = {{.rotated = 0.5}};
+  c.conv_kernel = 4;
+  c.delta_key_heads = 2;
+  c.delta_value_heads = 4;
+  c.delta_key_dim = 12;
+  c.delta_value_dim = 20;
+  c.layers = {{0, 0}, {0, 0}, {0, 0}};
+  c.layers[0].mixer = c.layers[2].mixer = Mixer::kDeltaNet;
+  return c;
+}
+
+inline ModelConfig delta_expert_config() {
+  ModelConfig c = delta_config();
+  c.id = "delta experts";
+  c.experts = 5;
+  c.experts_per_token = 2;
+  c.shared_ffn = 28;
+  return c;
+}
+
 }  // namespace doppler::testing

@@ -79,6 +79,7 @@ uint32_t activation_number(Activation activation) {
     case Activation::kGeluTanh: return 0;
     case Activation::kSilu: return 1;
     case Activation::kClampedSwiglu: return 2;
+    case Activation::kSigmoid: return 3;
   }
   fail({.code = ErrorCode::kInternal, .what = "an activation without a number"});
 }
@@ -87,16 +88,31 @@ Variant choose_glu(const Capabilities&, const Glu& op) {
   return {{},
           {{"threads", kThreads},
            {"activation", static_cast<double>(activation_number(op.activation))},
-           {"interleaved", op.interleaved ? 1 : 0}}};
+           {"interleaved", op.interleaved ? 1 : 0},
+           {"one_gate", op.one_gate ? 1 : 0}}};
 }
 
 void record_glu(Recording& recording, const std::string& step, const Glu& op, const BoundBuffer& gate,
-                const BoundBuffer& up, const BoundBuffer& out, uint64_t count) {
+                const BoundBuffer& up, const BoundBuffer& out, uint64_t count, uint32_t columns) {
   const Capabilities& capabilities = recording.device().capabilities();
-  recording.dispatch<wgsl::Glu>(step, choose_glu(capabilities, op),
-                                {.count = static_cast<uint32_t>(count), .limit = op.limit, .alpha = op.alpha},
-                                {.gate = gate, .up = op.interleaved ? gate : up, .out = out},
-                                linear_grid(div_up(count, kThreads * kEach), capabilities.limits));
+  recording.dispatch<wgsl::Glu>(
+      step, choose_glu(capabilities, op),
+      {.count = static_cast<uint32_t>(count), .limit = op.limit, .alpha = op.alpha, .columns = columns},
+      {.gate = gate, .up = op.interleaved ? gate : up, .out = out},
+      linear_grid(div_up(count, kThreads * kEach), capabilities.limits));
+}
+
+Variant choose_part(const Capabilities&) { return {{}, {{"threads", kThreads}}}; }
+
+void record_part(Recording& recording, const std::string& step, const Part& op, const BoundBuffer& x,
+                 const BoundBuffer& out, uint64_t count) {
+  const Capabilities& capabilities = recording.device().capabilities();
+  recording.dispatch<wgsl::Part>(step, choose_part(capabilities),
+                                 {.count = static_cast<uint32_t>(count),
+                                  .width = static_cast<uint32_t>(op.width),
+                                  .parts = static_cast<uint32_t>(op.parts),
+                                  .index = static_cast<uint32_t>(op.index)},
+                                 {.x = x, .out = out}, linear_grid(div_up(count, kThreads), capabilities.limits));
 }
 
 Variant choose_norm(const Capabilities& capabilities, const NormShape& shape) {

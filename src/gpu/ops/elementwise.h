@@ -48,9 +48,17 @@ uint32_t activation_number(Activation activation);
 
 Variant choose_glu(const Capabilities& capabilities, const Glu& op);
 
-// gate and up f32 [count], or interleaved in `gate` [2 · count] with `up` unused; out f32 [count].
+// gate and up f32 [count], or interleaved in `gate` [2 · count] with `up` unused; out f32 [count]. With one_gate a gate
+// is for `columns` of them.
 void record_glu(Recording& recording, const std::string& step, const Glu& op, const BoundBuffer& gate,
-                const BoundBuffer& up, const BoundBuffer& out, uint64_t count);
+                const BoundBuffer& up, const BoundBuffer& out, uint64_t count, uint32_t columns = 1);
+
+// Some of every group of columns: the parts of rows that one product made (plan.h).
+Variant choose_part(const Capabilities& capabilities);
+
+// x f32 [parts · count], out f32 [count].
+void record_part(Recording& recording, const std::string& step, const Part& op, const BoundBuffer& x,
+                 const BoundBuffer& out, uint64_t count);
 
 // RMSNorm over groups of columns: a whole row, or a head for q and k.
 struct NormShape {

@@ -2,7 +2,7 @@
 
 // snippet: activate
 // Gated activations. kind 0: gelu_tanh(g) · u   1: silu(g) · u   2: g · sigmoid(alpha · g) · (u + 1), g and u clamped by
-// `limit`.
+// `limit`.   3: sigmoid(g) · u
 
 // The cut keeps exp from overflowing, which WGSL leaves undefined; sigmoid(-80) is 2e-35.
 fn sigmoid(v: f32) -> f32 {
@@ -16,6 +16,9 @@ fn activate(kind: u32, g: f32, u: f32, limit: f32, alpha: f32) -> f32 {
   }
   if (kind == 1u) {
     return g * sigmoid(g) * u;
+  }
+  if (kind == 3u) {
+    return sigmoid(g) * u;
   }
   // By select, which lets NaN through.
   let cut = select(g, limit, g > limit);
@@ -152,19 +155,22 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
 }
 
 // kernel: glu
-// out[i] = a(gate) · up. Gate and up lie apart (two buffers) or interleaved in the first (gate, up, gate, up, …).
+// out[i] = a(gate) · up. Gate and up lie apart (two buffers) or interleaved in the first (gate, up, gate, up, …). A gate
+// may be one for all columns of a row.
 // use: index
 // use: activate
 
 override threads: u32 = 256;
 override activation: u32 = 0;  // see elementwise.wgsl
 override interleaved: bool = false;
+override one_gate: bool = false;
 const kEach: u32 = 4;  // elements per thread, `threads` apart
 
 struct Params {
   count: u32,
   limit: f32,
   alpha: f32,
+  columns: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -181,10 +187,38 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     if (i < params.count) {
       if (interleaved) {
         out[i] = activate(activation, gate[2u * i], gate[2u * i + 1u], params.limit, params.alpha);
+      } else if (one_gate) {
+        out[i] = activate(activation, gate[i / params.columns], up[i], params.limit, params.alpha);
       } else {
         out[i] = activate(activation, gate[i], up[i], params.limit, params.alpha);
       }
     }
+  }
+}
+
+// kernel: part
+// out = the part `index` of every `parts` groups of `width` columns.
+// use: index
+
+override threads: u32 = 256;
+
+struct Params {
+  count: u32,
+  width: u32,
+  parts: u32,
+  index: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read_write> out: array<f32>;
+
+@compute @workgroup_size(threads)
+fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,
+        @builtin(local_invocation_index) lane: u32) {
+  let i = workgroup_index(id, count) * threads + lane;
+  if (i < params.count) {
+    out[i] = x[(i / params.width * params.parts + params.index) * params.width + i % params.width];
   }
 }
 

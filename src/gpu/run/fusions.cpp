@@ -56,7 +56,7 @@ class Matcher {
       const auto& op = std::get<Glu>(glu->op);
       const bool own = g.matmuls.size() == 2 &&
                        glu->inputs == std::vector<int>{step(g.matmuls[0])->output, step(g.matmuls[1])->output};
-      if (own && op.activation != Activation::kClampedSwiglu) g.glu = i++;
+      if (own && (op.activation == Activation::kGeluTanh || op.activation == Activation::kSilu)) g.glu = i++;
     } else if (g.matmuls.size() == 1) {
       if (step_of<Scale>(i) && std::get<Scale>(step(i)->op).beta == 0 && step(i)->inputs[0] == step(i - 1)->output &&
           step(i - 1)->weights.size() == 1) {

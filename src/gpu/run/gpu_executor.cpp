@@ -18,6 +18,7 @@ using namespace gpu;
 constexpr int kBlock = 512;                        // tokens of a prefill block
 constexpr uint64_t kAllLogitsBytes = 64ull << 20;  // logits of every token of a block, at most
 constexpr int kProfiledTokens = 16;
+constexpr int kPieceWorthABlock = 16;  // tokens, if the rest of a prompt must then be run by itself
 constexpr int kTokensASubmit = 4;      // at most: longer ones take so long to encode that the GPU may run dry
 constexpr int kBatchWorthGoingOn = 4;  // a slower device would lose more by a token that nobody wants than it gains
 constexpr size_t kMaxPrograms = 8;     // recordings of block sizes kept
@@ -203,6 +204,7 @@ class GpuExecutor : public Executor {
   void take(Sequence& sequence, int tokens, int back = 0) {
     reserve_room(cache(), sequence, tokens, back);
     c_.kv.show(sequence);
+    c_.kv.show_state(sequence, tokens);
   }
 
   // Can the fused programs decode here? Where memory is bounded, what a block's taps take is in the budget, and no
@@ -335,7 +337,9 @@ class GpuExecutor : public Executor {
   void run_prefill(const BatchItem& item, bool tapped) {
     const size_t most = item.want == Logits::kAll ? max_rows_of_logits(c_.config) : static_cast<size_t>(block_);
     for (std::span<const int32_t> tokens = item.tokens; !tokens.empty();) {
-      const std::span<const int32_t> block = tokens.first(std::min(most, tokens.size()));
+      const auto size = static_cast<int>(std::min(most, tokens.size()));
+      const std::span<const int32_t> block =
+          tokens.first(static_cast<size_t>(cache().piece_of_prompt(*item.sequence, size, kPieceWorthABlock)));
       tokens = tokens.subspan(block.size());
       const bool wanted = item.want == Logits::kAll || tokens.empty();
       take(*item.sequence, static_cast<int>(block.size()));

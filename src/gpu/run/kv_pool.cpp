@@ -23,7 +23,8 @@ std::vector<LayerCache> layers_of(const Plan& plan) {
 }
 
 std::vector<std::vector<int>> members_of(const KvLayout& layout) {
-  std::vector<std::vector<int>> members(layout.groups.size());
+  const bool states = !layout.groups.empty() && layout.groups.back().state;
+  std::vector<std::vector<int>> members(layout.groups.size() - (states ? 1 : 0));
   for (size_t layer = 0; layer < layout.places.size(); ++layer) {
     if (layout.places[layer].group < 0) continue;
     members[static_cast<size_t>(layout.places[layer].group)].push_back(static_cast<int>(layer));
@@ -37,7 +38,7 @@ std::vector<size_t> blocks_for(const Limits& limits, const KvLayout& layout, con
                                const std::vector<std::vector<int>>& members, const CacheSize& size) {
   // A decode may run so many tokens at once, one begun ahead among them.
   const int block = std::max(size.block, kMaxDecodeBatch + 1);
-  const size_t groups = layout.groups.size();
+  const size_t groups = members.size();
   std::vector<uint64_t> bytes(groups), most(groups);  // of a block; blocks that one binding of each layer holds
   for (size_t g = 0; g < groups; ++g) {
     uint64_t largest = 0;
@@ -50,7 +51,7 @@ std::vector<size_t> blocks_for(const Limits& limits, const KvLayout& layout, con
   }
   const auto needed = [&](int context) {
     std::vector<size_t> blocks;
-    for (const KvLayout::Group& group : layout.groups) blocks.push_back(layout.blocks_of(group, context, block));
+    for (size_t g = 0; g < groups; ++g) blocks.push_back(layout.blocks_of(layout.groups[g], context, block));
     return blocks;
   };
   const auto memory_of = [&](const std::vector<size_t>& blocks) {
@@ -117,10 +118,11 @@ AttentionShape shape_of(const Attention& op) {
 KvPool::KvPool(Device& device, const Plan& plan, const CacheSize& size)
     : device_(device),
       layout_(make_kv_layout(plan, kPageTokens, size.context)),
+      state_layout_(make_state_layout(plan)),
       layers_(layers_of(plan)),
       members_(members_of(layout_)),
       blocks_(blocks_for(device.capabilities().limits, layout_, layers_, members_, size)),
-      cache_(layout_, {.blocks = blocks_}),
+      cache_(layout_, {.blocks = blocks_, .states = state_copies(state_layout_, size.sequences)}),
       table_(div_up(static_cast<uint64_t>(size.context), kPageTokens)) {
   for (size_t g = 0; g < members_.size(); ++g) {
     for (const int layer : members_[g]) {
@@ -132,13 +134,30 @@ KvPool::KvPool(Device& device, const Plan& plan, const CacheSize& size)
       cache.buffer = device.create_buffer(name, kv_bytes(cache.shape));
     }
   }
+  for (size_t n = 0; n < state_layout_.floats.size(); ++n) {
+    const uint64_t bytes = cache_.states() * state_layout_.floats[n] * sizeof(float);
+    const Limits& limits = device.capabilities().limits;
+    if (bytes > std::min(limits.max_binding_bytes, limits.max_buffer_bytes)) {
+      fail({.code = ErrorCode::kDevice,
+            .what = "a layer's states are too large for a binding of this device",
+            .where = "webgpu",
+            .expected = fmt::format("at most {} bytes", std::min(limits.max_binding_bytes, limits.max_buffer_bytes)),
+            .got = fmt::format("{}", bytes),
+            .todo = "Use fewer sequences, or --backend cpu"});
+    }
+    states_.push_back(device.create_buffer(fmt::format("states {}", n), bytes));
+  }
+  if (!states_.empty()) places_ = device.create_buffer("places of states", sizeof(StatePlaces));
   tables_.assign(members_.size() * table_, 0);
   state_ = device.create_buffer("state and pages", sizeof(DecodeState) + std::max<size_t>(tables_.size(), 1) * 4);
 }
 
 uint64_t KvPool::bytes() const {
   uint64_t bytes = 0;
-  for (const LayerCache& layer : layers_) bytes += layer.buffer.size();
+  for (const LayerCache& layer : layers_) {
+    if (layer.buffer) bytes += layer.buffer.size();
+  }
+  for (const Buffer& states : states_) bytes += states.size();
   return bytes;
 }
 
@@ -196,6 +215,25 @@ void KvPool::show_columns(std::span<const Column> columns, size_t first_logits, 
                     (head.size() + c * tables_.size() + begin) * 4);
   }
   write<uint32_t>(device_, column_state_, head);
+}
+
+void KvPool::show_state(const Sequence& sequence, int tokens) {
+  if (states_.empty()) return;
+  const int before = sequence.length() - 1;
+  const StatePlaces places{cache_.state(sequence, before), cache_.state(sequence, before + tokens)};
+  device_.write(places_, 0, std::as_bytes(std::span(&places, 1)));
+  const std::vector<KvCache::Copy> copies = cache_.take_state_copies();
+  if (copies.empty()) return;
+  Recording recording(device_, "states");
+  for (const KvCache::Copy copy : copies) {
+    for (size_t n = 0; n < states_.size(); ++n) {
+      const uint64_t bytes = state_layout_.floats[n] * sizeof(float);
+      const Buffer between = device_.create_buffer("state on its way", bytes);
+      recording.copy("state", states_[n], copy.from * bytes, between, 0, bytes);
+      recording.copy("state", between, 0, states_[n], copy.to * bytes, bytes);
+    }
+  }
+  device_.submit(recording);
 }
 
 void KvPool::copy_pages() {

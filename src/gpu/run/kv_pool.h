@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "gpu/ops/attention.h"
+#include "gpu/ops/state.h"
 #include "model/kv_cache.h"
 #include "model/plan.h"
+#include "model/state_layout.h"
 
 namespace doppler::gpu {
 
@@ -36,6 +38,10 @@ class KvPool {
   const std::vector<LayerCache>& layers() const { return layers_; }
   uint64_t bytes() const;
 
+  // By number: all copies of that state, and which of them the sequence that was shown last goes on from.
+  const Buffer& states(int number) const { return states_[static_cast<size_t>(number)]; }
+  const Buffer& places() const { return places_; }
+
   // DecodeState, and the pages of the sequence that was shown last.
   const Buffer& state() const { return state_; }
   void set_state(const DecodeState& state) { device_.write(state_, 0, std::as_bytes(std::span(&state, 1))); }
@@ -43,6 +49,8 @@ class KvPool {
   // After KvCache::reserve and before anything is written there: copies what became two, and shows the kernels the
   // sequence's pages.
   void show(const Sequence& sequence);
+  // The same of its state, where `tokens` more will be run at once.
+  void show_state(const Sequence& sequence, int tokens);
 
   // The same for programs that run several tokens, a column each, from a state of its own: State with how many columns
   // there are as its position, which of them make logits as its token (the first) and draw (how many), and from its
@@ -70,6 +78,7 @@ class KvPool {
 
   Device& device_;
   const KvLayout layout_;
+  const StateLayout state_layout_;
   std::vector<LayerCache> layers_;
   std::vector<std::vector<int>> members_;  // layers by group
   std::vector<size_t> blocks_;             // by group
@@ -77,6 +86,8 @@ class KvPool {
   Buffer state_;
   size_t table_ = 0;              // entries of a group's
   std::vector<uint32_t> tables_;  // [group][table_], as the GPU has them
+  std::vector<Buffer> states_;    // by number, [copies]
+  Buffer places_;                 // StatePlaces
   Buffer between_;                // a page on its way: WebGPU copies from one buffer to another only
   uint32_t column_room_ = 0;
   std::vector<uint32_t> column_tables_;  // [column][group][table_]

@@ -7,6 +7,7 @@
 #include "gpu/ops/elementwise.h"
 #include "gpu/ops/experts.h"
 #include "gpu/ops/matvec.h"
+#include "gpu/ops/state.h"
 
 namespace doppler::gpu {
 namespace {
@@ -260,8 +261,32 @@ void StepProgram::record(const Attention& op, const Step& step) {
 void StepProgram::record(const Glu& op, const Step& step) {
   const uint64_t count = static_cast<uint64_t>(tokens_) * static_cast<uint64_t>(c_.width(step.output));
   const Buffer& gate = value(step.inputs[0]);
-  record_glu(recording(), step.name, op, gate, op.interleaved ? gate : value(step.inputs[1]), value(step.output),
-             count);
+  record_glu(recording(), step.name, op, gate, op.interleaved ? gate : value(step.inputs[1]), value(step.output), count,
+             op.one_gate ? static_cast<uint32_t>(c_.width(step.output)) : 1);
+}
+
+void StepProgram::record(const ShortConv& op, const Step& step) {
+  record_short_conv(recording(), step.name, op, c_.kv.places(), value(step.inputs[0]),
+                    c_.weights.vector(step.weights[0].slot), c_.kv.states(op.state), value(step.output),
+                    static_cast<uint32_t>(tokens_));
+}
+
+void StepProgram::record(const DeltaNet& op, const Step& step) {
+  record_delta_net(recording(), step.name, op,
+                   {.places = c_.kv.places(),
+                    .qkv = value(step.inputs[0]),
+                    .b = value(step.inputs[1]),
+                    .a = value(step.inputs[2]),
+                    .decay = c_.weights.vector(step.weights[0].slot),
+                    .dt = c_.weights.vector(step.weights[1].slot),
+                    .states = c_.kv.states(op.state),
+                    .out = value(step.output)},
+                   static_cast<uint32_t>(tokens_));
+}
+
+void StepProgram::record(const Part& op, const Step& step) {
+  record_part(recording(), step.name, op, value(step.inputs[0]), value(step.output),
+              static_cast<uint64_t>(tokens_) * static_cast<uint64_t>(c_.width(step.output)));
 }
 
 void StepProgram::record(const Add& op, const Step& step) {

@@ -105,6 +105,9 @@ class StepProgram {
   void record(const Add& op, const Step& step);
   void record(const SoftCap& op, const Step& step);
   void record(const Scale& op, const Step& step);
+  void record(const ShortConv& op, const Step& step);
+  void record(const DeltaNet& op, const Step& step);
+  void record(const Part& op, const Step& step);
   void record(const Route& op, const Step& step);
   void record(const ExpertMatMul& op, const Step& step);
   void record(const Combine& op, const Step& step);

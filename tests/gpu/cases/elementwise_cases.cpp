@@ -112,6 +112,10 @@ GluTruth glu_truth(const Glu& op, double gate, double up) {
       argument = gate;
       value = gate * sigmoid(argument) * up;
       break;
+    case Activation::kSigmoid:
+      argument = gate;
+      value = sigmoid(argument) * up;
+      break;
     case Activation::kClampedSwiglu: {
       const double limit = static_cast<double>(op.limit);
       const double g = std::min(gate, limit), u = std::clamp(up, -limit, limit);
@@ -121,7 +125,7 @@ GluTruth glu_truth(const Glu& op, double gate, double up) {
     }
   }
   // sigmoid(-80) is 2e-35, where the kernel cuts; products below 1e-37 may be flushed to zero.
-  const double floor = 2e-35 * std::abs(gate) * (std::abs(up) + 1) + 1e-37;
+  const double floor = 2e-35 * (std::abs(gate) + 1) * (std::abs(up) + 1) + 1e-37;
   return {value, (sigmoid_ulps(std::min(std::abs(argument), 80.0)) + 3) * kUlp * std::abs(value) + floor};
 }
 
@@ -188,6 +192,7 @@ void append_elementwise_cases(std::vector<KernelCase>& cases) {
       {"clamped_swiglu", {Activation::kClampedSwiglu, false, 7, 1.702f}},
       {"clamped_swiglu interleaved", {Activation::kClampedSwiglu, true, 7, 1.702f}},
       {"silu interleaved", {Activation::kSilu, true, 0, 0}},
+      {"sigmoid", {Activation::kSigmoid, false, 0, 0}},
   };
   for (const auto& [name, op] : ops) {
     for (size_t count : {1, 1023, 6912, 5000}) {

@@ -120,6 +120,7 @@ Bounded activated(const Glu& glu, const Bounded& gate, const Bounded& up) {
   switch (glu.activation) {
     case Activation::kGeluTanh: a = g / (1 + std::exp(-1.5957691216057308 * (g + 0.044715 * g * g * g))); break;
     case Activation::kSilu: a = g / (1 + std::exp(-g)); break;
+    case Activation::kSigmoid: a = 1 / (1 + std::exp(-g)); break;
     case Activation::kClampedSwiglu:
       g = std::min(g, static_cast<double>(glu.limit));
       a = g / (1 + std::exp(-static_cast<double>(glu.alpha) * g));
