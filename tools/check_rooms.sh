@@ -64,7 +64,7 @@ budget gpu 16450
 budget debug 3900
 budget engine 3230
 budget bench 2830
-budget serve 4400
-budget cli 4950
+budget serve 4990
+budget cli 5120
 budget api 620
 exit $status

@@ -3,7 +3,7 @@ _doppler() {
   local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} path="" words="" word
   for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
     case "$path $word" in
-      " bench" | " config" | " convert" | " debug" | " devices" | " du" | " inspect" | " list" | " perplexity" | " pull" | " rm" | " run" | " serve" | " synth" | " test" | " tokenize" | " verify" | "bench batch" | "bench check" | "bench inference" | "bench kernels" | "bench peers" | "bench serve" | "test correctness") path=${path:+$path }$word ;;
+      " batch" | " bench" | " config" | " convert" | " debug" | " devices" | " du" | " inspect" | " list" | " perplexity" | " pull" | " rm" | " run" | " serve" | " synth" | " test" | " tokenize" | " verify" | "bench batch" | "bench check" | "bench inference" | "bench kernels" | "bench peers" | "bench serve" | "test correctness") path=${path:+$path }$word ;;
     esac
   done
   case "$previous" in
@@ -11,9 +11,10 @@ _doppler() {
     --surface) COMPREPLY=($(compgen -W "native browser" -- "$current")); return ;;
   esac
   case "$path" in
-    "") words="run serve pull list du rm convert inspect verify synth bench debug perplexity tokenize devices test config --config --help --log --offline --trace --version" ;;
+    "") words="run serve batch pull list du rm convert inspect verify synth bench debug perplexity tokenize devices test config --config --help --log --offline --trace --version" ;;
     "run") words="--backend --chat --config --context --decode-batch --device --gpu-memory --grammar --help --json --json-object --json-schema --log --max-tokens --min-p --no-self-test --no-verify --offline --prompt --prompt-file --prompt-ids --raw --repeat-penalty --seed --speculate --stop --system --temperature --threads --top-k --top-p --trace --version" ;;
     "serve") words="--allow-host --api-key --api-key-file --backend --body-limit --cache-memory --config --context --cors --device --drain --gpu-memory --help --host --idle-unload --isolate --log --log-json --log-text --no-auth --no-verify --offline --port --queue --sequences --threads --trace --version --watch" ;;
+    "batch") words="--backend --cache-memory --config --context --device --gpu-memory --help --log --no-verify --offline --ordered --sequences --shard --threads --trace --version" ;;
     "pull") words="--config --connections --dry-run --help --json --log --no-convert --offline --trace --version" ;;
     "list") words="--config --help --json --log --offline --trace --version" ;;
     "du") words="--config --help --json --log --offline --trace --version" ;;

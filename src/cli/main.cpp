@@ -49,6 +49,7 @@ int main(int argc, char** argv) {
       "Try:  doppler run \"Tell me a story about a brave cat.\"\nEvery verb has its own --help with an example.");
   doppler::add_run(program);
   doppler::add_serve(program);
+  doppler::add_batch(program);
   doppler::add_pull(program);
   doppler::add_cache(program);
   doppler::add_convert(program);

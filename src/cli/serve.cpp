@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "cli/interrupt.h"
-#include "cli/open_model.h"
+#include "cli/serving.h"
 #include "cli/verbs.h"
 #include "serve/server.h"
 
@@ -19,22 +19,12 @@ namespace {
 
 struct Arguments {
   std::vector<std::string> models, cors, hosts, api_keys;
-  std::string host = "127.0.0.1", api_key_file, backend = "auto";
-  int port = 8080, context = 0, threads = 0, device = -1, sequences = 32, queue = 256, drain_seconds = 30,
-      idle_unload = 0;
-  uint64_t body_limit = 16 << 20, cache_memory = 0, gpu_memory = 0;
-  bool no_auth = false, isolate = false, watch = false, log_json = false, log_text = false, no_verify = false;
+  std::string host = "127.0.0.1", api_key_file;
+  EngineArguments engine;
+  int port = 8080, sequences = 32, queue = 256, drain_seconds = 30, idle_unload = 0;
+  uint64_t body_limit = 16 << 20;
+  bool no_auth = false, isolate = false, watch = false, log_json = false, log_text = false;
 };
-
-// NAME=MODEL, or a model whose last part is the name; one from elsewhere is fetched.
-serve::ModelSpec model_spec(const std::string& word) {
-  const size_t equals = word.find('=');
-  if (equals != std::string::npos && equals > 0 && word.find('/') > equals)
-    return {word.substr(0, equals), local_model(word.substr(equals + 1))};
-  std::filesystem::path path = word;
-  if (path.filename().empty()) path = path.parent_path();
-  return {path.extension() == ".gguf" ? path.stem().string() : path.filename().string(), local_model(word)};
-}
 
 // Those of the command line and of the file; where there are none, the variable's.
 std::vector<std::string> api_keys(const Arguments& a) {
@@ -58,28 +48,9 @@ void run(const Arguments& a) {
   options.http.address = a.host;
   options.http.port = static_cast<uint16_t>(a.port);
   options.http.body_limit = a.body_limit;
-  for (const std::string& word : a.models) options.models.push_back(model_spec(word));
-  if (options.models.empty()) options.models.push_back(model_spec(default_model().string()));
-  for (size_t i = 0; i < options.models.size(); ++i) {
-    for (size_t k = 0; k < i; ++k) {
-      if (options.models[i].name != options.models[k].name) continue;
-      fail({.code = ErrorCode::kUsage,
-            .what = "two models have the same name",
-            .where = options.models[i].name,
-            .todo = "Give one of them another: NAME=PATH"});
-    }
-  }
-  options.engine.backend = a.backend;
-  // Where nobody says how much keys and values may take and nothing is known of the memory: four of full length.
-  options.engine.executor = {.context = a.context,
-                             .threads = a.threads,
-                             .device = a.device,
-                             .gpu_memory = a.gpu_memory,
-                             .cache_memory = a.cache_memory,
-                             .sequences = 4};
-  options.engine.sequences = a.sequences;
+  options.models = model_specs(a.models);
+  options.engine = engine_options(a.engine, a.sequences);
   options.engine.queue = a.queue;
-  options.engine.verify = !a.no_verify;
   options.engine.idle_unload_s = a.idle_unload;
   options.access = {.keys = api_keys(a), .cors = a.cors, .allowed_hosts = a.hosts, .isolate = a.isolate};
   options.no_auth = a.no_auth;
@@ -132,9 +103,6 @@ void add_serve(Verb app) {
   verb.add_option("--allow-host", a->hosts,
                   "Name under which the server is reached, beside localhost; can be given several times")
       .repeatable();
-  verb.add_option("--context", a->context,
-                  "Tokens of a prompt with its answer (default: the model's own, at most 4096)")
-      .positive();
   verb.add_option("--sequences", a->sequences,
                   "Answers of one client that run at once; an eighth more may run for others")
       .range(1, 1024)
@@ -144,20 +112,12 @@ void add_serve(Verb app) {
           "Unfinished requests at most, and an eighth more from clients that have none; one more is answered with 429")
       .positive()
       .show_default();
-  verb.add_option("--cache-memory", a->cache_memory,
-                  "Bytes of keys and values that all answers share: 512MiB or 8GiB (default: what --sequences of full "
-                  "length need, at most half of the memory beside the weights; on a GPU what four need)")
-      .byte_size();
   verb.add_option("--idle-unload", a->idle_unload, "Unload a model that nobody asked for so many seconds").positive();
   verb.add_option("--body-limit", a->body_limit, "Largest body of a request: bytes, 16MiB").byte_size();
   verb.add_option("--drain", a->drain_seconds, "Seconds that answers may still take after SIGTERM")
       .not_negative()
       .show_default();
-  verb.add_option("--threads", a->threads, "Threads (default: one per core)").range(1, 1024);
-  verb.add_option("--backend", a->backend, "auto, webgpu, cpu or ref").show_default();
-  verb.add_option("--device", a->device, "Which GPU, as doppler devices counts them");
-  add_gpu_memory(verb, a->gpu_memory);
-  add_no_verify(verb, a->no_verify);
+  add_engine_options(verb, a->engine);
   verb.add_flag("--watch", a->watch,
                 "A table on the terminal: what runs, the cache, tokens per second; log lines only where standard error "
                 "goes elsewhere");

@@ -11,6 +11,7 @@ struct CheckFailed {};  // "checked, and found faulty"; everything worth saying 
 
 void add_run(Verb app);
 void add_serve(Verb app);
+void add_batch(Verb app);
 void add_pull(Verb app);
 void add_cache(Verb app);  // list, du and rm
 void add_convert(Verb app);
