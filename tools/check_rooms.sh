@@ -49,7 +49,7 @@ budget() {
     status=1
   fi
 }
-budget base 2550
+budget base 2850
 budget format 3550
 budget tokenizer 3750
 budget jinja 6900
@@ -65,6 +65,6 @@ budget debug 3900
 budget engine 3230
 budget bench 2830
 budget serve 4990
-budget cli 5120
+budget cli 5200
 budget api 620
 exit $status

@@ -13,13 +13,13 @@ _doppler() {
   case "$path" in
     "") words="run serve batch pull list du rm convert inspect verify synth bench debug perplexity tokenize devices test config --config --help --log --offline --trace --version" ;;
     "run") words="--backend --chat --config --context --decode-batch --device --gpu-memory --grammar --help --json --json-object --json-schema --log --max-tokens --min-p --no-self-test --no-verify --offline --prompt --prompt-file --prompt-ids --raw --repeat-penalty --seed --speculate --stop --system --temperature --threads --top-k --top-p --trace --version" ;;
-    "serve") words="--allow-host --api-key --api-key-file --backend --body-limit --cache-memory --config --context --cors --device --drain --gpu-memory --help --host --idle-unload --isolate --log --log-json --log-text --no-auth --no-verify --offline --port --queue --sequences --threads --trace --version --watch" ;;
+    "serve") words="--allow-host --api-key --api-key-file --backend --body-limit --cache-memory --config --context --cors --device --drain --gpu-memory --help --host --idle-unload --isolate --log --log-json --log-text --no-auth --no-verify --offline --port --queue --sandbox --sequences --threads --trace --version --watch" ;;
     "batch") words="--backend --cache-memory --config --context --device --gpu-memory --help --log --no-verify --offline --ordered --sequences --shard --threads --trace --version" ;;
     "pull") words="--config --connections --dry-run --help --json --log --no-convert --offline --trace --version" ;;
     "list") words="--config --help --json --log --offline --trace --version" ;;
     "du") words="--config --help --json --log --offline --trace --version" ;;
     "rm") words="--config --dry-run --help --log --offline --trace --version" ;;
-    "convert") words="--config --family --force --help --id --ignore-key --json --log --merge-lora --no-tokenizer --offline --quant --shard-size --threads --trace --version" ;;
+    "convert") words="--config --family --force --help --id --ignore-key --json --log --merge-lora --no-tokenizer --offline --quant --sandbox --shard-size --threads --trace --version" ;;
     "inspect") words="--config --context --help --json --log --offline --plan --tensors --trace --version" ;;
     "verify") words="--config --help --json --log --no-hashes --offline --trace --version" ;;
     "synth") words="--config --force --help --id --json --log --offline --quant --seed --shard-size --threads --trace --version" ;;

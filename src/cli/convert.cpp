@@ -8,6 +8,7 @@
 #include "cli/artefact_report.h"
 #include "cli/interrupt.h"
 #include "cli/open_model.h"
+#include "cli/sandboxed.h"
 #include "cli/verbs.h"
 #include "convert/gguf_export.h"
 
@@ -18,7 +19,7 @@ struct Arguments {
   std::string source, target, quant, family;
   std::vector<std::string> ignored_keys;
   ConvertOptions options;
-  bool json = false;
+  bool json = false, sandbox = false;
 };
 
 // A target called *.gguf is a file for llama.cpp.
@@ -31,6 +32,14 @@ void run(Arguments& arguments) {
   options.ignored_keys = {arguments.ignored_keys.begin(), arguments.ignored_keys.end()};
   const std::filesystem::path source =
       local_model(arguments.source, wants_gguf(arguments) ? ModelUse::kRun : ModelUse::kSource);
+  if (arguments.sandbox) {
+    std::vector<std::filesystem::path> models = {source, options.family_file};
+    models.insert(models.end(), options.adapters.begin(), options.adapters.end());
+    Sandbox sandbox = sandbox_for(models, "cpu");
+    const std::filesystem::path target = std::filesystem::absolute(arguments.target).lexically_normal();
+    sandbox.writable.push_back((target.has_filename() ? target : target.parent_path()).parent_path());
+    sandbox_now(sandbox);
+  }
   const InterruptFlag interrupt({SIGINT, SIGTERM, SIGHUP});
   options.cancelled = [&] { return interrupt.raised(); };
   ArtefactReport report;
@@ -77,6 +86,9 @@ void add_convert(Verb app) {
   verb.add_option("--ignore-key", arguments->ignored_keys, "A key of config.json that changes nothing (repeatable)");
   verb.add_flag("--no-tokenizer", options.no_tokenizer, "Go on where tokenizer.json is missing");
   verb.add_flag("--force", options.replace, "Replace an artefact that is already there; other files beside it stay");
+  verb.add_flag("--sandbox", arguments->sandbox,
+                "Read nothing but the source, and write only in the folder that holds the target, whatever the "
+                "source's bytes do (Linux; see SECURITY.md)");
   verb.add_flag("--json", arguments->json, "Print one JSON object");
   verb.footer(
       "Example:\n  doppler convert ~/models/gemma-3-1b-it ~/models/gemma-3-1b-q4 --quant q4_k_m\n"

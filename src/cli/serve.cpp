@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "cli/interrupt.h"
+#include "cli/sandboxed.h"
 #include "cli/serving.h"
 #include "cli/verbs.h"
 #include "serve/server.h"
@@ -23,7 +24,7 @@ struct Arguments {
   EngineArguments engine;
   int port = 8080, sequences = 32, queue = 256, drain_seconds = 30, idle_unload = 0;
   uint64_t body_limit = 16 << 20;
-  bool no_auth = false, isolate = false, watch = false, log_json = false, log_text = false;
+  bool no_auth = false, isolate = false, watch = false, sandbox = false, log_json = false, log_text = false;
 };
 
 // Those of the command line and of the file; where there are none, the variable's.
@@ -65,6 +66,14 @@ void run(const Arguments& a) {
     if (::isatty(STDERR_FILENO) != 0) options.log_file = -1;  // lines would tear the table
   }
   options.drain = std::chrono::seconds(a.drain_seconds);
+  if (a.sandbox) {
+    std::vector<std::filesystem::path> paths;
+    for (const serve::ModelSpec& model : options.models) paths.push_back(model.path);
+    Sandbox sandbox = sandbox_for(paths, a.engine.backend);
+    sandbox.listens = true;
+    sandbox.port = options.http.port;
+    sandbox_now(sandbox);
+  }
   std::signal(SIGPIPE, SIG_IGN);
   const InterruptFlag stop({SIGINT, SIGTERM});
   const auto address = [&](uint16_t port) {
@@ -118,6 +127,9 @@ void add_serve(Verb app) {
       .not_negative()
       .show_default();
   add_engine_options(verb, a->engine);
+  verb.add_flag("--sandbox", a->sandbox,
+                "Reach nothing but the models, this port and the GPU, whatever a model's file or a request does "
+                "(Linux; see SECURITY.md)");
   verb.add_flag("--watch", a->watch,
                 "A table on the terminal: what runs, the cache, tokens per second; log lines only where standard error "
                 "goes elsewhere");
