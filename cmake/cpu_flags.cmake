@@ -25,6 +25,12 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   endif()
 endif()
 
+# The kernels' cases: one list for cpu_tests and `doppler doctor`.
+add_library(doppler_cpu_cases STATIC ${PROJECT_SOURCE_DIR}/tests/cpu/cases/step_cases.cpp)
+target_include_directories(doppler_cpu_cases PUBLIC ${PROJECT_SOURCE_DIR}/tests)
+target_link_libraries(doppler_cpu_cases PUBLIC doppler_cpu doppler_ref doppler_convert)
+doppler_precompile(doppler_cpu_cases)
+
 # Speed of the CPU executor on synthetic weights, without files or tokenizer.
 if(EXISTS ${PROJECT_SOURCE_DIR}/tests/bench/cpu_bench.cpp)
   add_executable(cpu_bench EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/bench/cpu_bench.cpp)

@@ -34,7 +34,7 @@ allow engine base format model tokenizer jinja grammar import ref cpu gpu debug
 allow bench base format model tokenizer jinja grammar import debug engine
 allow serve base format model tokenizer jinja grammar engine
 allow api base format model tokenizer jinja engine doppler
-allow cli base format model tokenizer jinja grammar import convert hub engine bench debug serve gpu
+allow cli base format model tokenizer jinja grammar import convert hub engine bench debug serve gpu cpu/cases
 families=$(grep -rniE 'gemma|gpt.?oss|llama|qwen' src --include='*.cpp' --include='*.h' --include='*.wgsl' 2>/dev/null |
   grep -vE '^src/(import|convert)/' | grep -viE "llama3|llama[.-]cpp|ollama|example|synth|expertFormat|chatTemplate")
 if [ -n "$families" ]; then
@@ -62,9 +62,9 @@ budget ref 560
 budget cpu 7050
 budget gpu 16450
 budget debug 3900
-budget engine 3230
+budget engine 3260
 budget bench 2830
 budget serve 4990
-budget cli 5200
+budget cli 5800
 budget api 620
 exit $status

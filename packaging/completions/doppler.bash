@@ -3,7 +3,7 @@ _doppler() {
   local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} path="" words="" word
   for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
     case "$path $word" in
-      " batch" | " bench" | " config" | " convert" | " debug" | " devices" | " du" | " inspect" | " list" | " perplexity" | " pull" | " rm" | " run" | " serve" | " synth" | " test" | " tokenize" | " verify" | "bench batch" | "bench check" | "bench inference" | "bench kernels" | "bench peers" | "bench serve" | "test correctness") path=${path:+$path }$word ;;
+      " batch" | " bench" | " config" | " convert" | " debug" | " devices" | " doctor" | " du" | " inspect" | " list" | " perplexity" | " pull" | " rm" | " run" | " serve" | " synth" | " test" | " tokenize" | " verify" | "bench batch" | "bench check" | "bench inference" | "bench kernels" | "bench peers" | "bench serve" | "test correctness") path=${path:+$path }$word ;;
     esac
   done
   case "$previous" in
@@ -11,7 +11,7 @@ _doppler() {
     --surface) COMPREPLY=($(compgen -W "native browser" -- "$current")); return ;;
   esac
   case "$path" in
-    "") words="run serve batch pull list du rm convert inspect verify synth bench debug perplexity tokenize devices test config --config --help --log --offline --trace --version" ;;
+    "") words="run serve batch pull list du rm convert inspect verify synth bench debug perplexity tokenize devices doctor test config --config --help --log --offline --trace --version" ;;
     "run") words="--backend --chat --config --context --decode-batch --device --gpu-memory --grammar --help --json --json-object --json-schema --log --max-tokens --min-p --no-self-test --no-verify --offline --prompt --prompt-file --prompt-ids --raw --repeat-penalty --seed --speculate --stop --system --temperature --threads --top-k --top-p --trace --version" ;;
     "serve") words="--allow-host --api-key --api-key-file --backend --body-limit --cache-memory --config --context --cors --device --drain --gpu-memory --help --host --idle-unload --isolate --log --log-json --log-text --no-auth --no-verify --offline --port --queue --sandbox --sequences --threads --trace --version --watch" ;;
     "batch") words="--backend --cache-memory --config --context --device --gpu-memory --help --log --no-verify --offline --ordered --sequences --shard --threads --trace --version" ;;
@@ -34,6 +34,7 @@ _doppler() {
     "perplexity") words="--against --backend --config --device --gpu-memory --help --ids --json --log --no-verify --offline --stride --text --threads --trace --version --window" ;;
     "tokenize") words="--chat --config --help --json --jsonl --log --offline --trace --version" ;;
     "devices") words="--config --help --json --log --offline --trace --version" ;;
+    "doctor") words="--config --device --full --help --json --log --offline --trace --version" ;;
     "test") words="correctness --config --help --log --offline --trace --version" ;;
     "test correctness") words="--config --device --filter --help --json --log --offline --plain --trace --unchecked --verbose --version" ;;
     "config") words="--config --help --log --offline --show --trace --version" ;;

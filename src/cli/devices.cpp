@@ -3,11 +3,17 @@
 #include <memory>
 
 #include "base/json.h"
+#include "base/say.h"
+#include "cli/devices.h"
 #include "cli/verbs.h"
 #include "gpu/webgpu/device.h"
 
 namespace doppler {
 namespace {
+
+std::string megabytes(uint64_t bytes) { return fmt::format("{} MiB", bytes >> 20); }
+
+}  // namespace
 
 Json to_json(const gpu::AdapterInfo& adapter) {
   const gpu::Capabilities& c = adapter.capabilities;
@@ -40,9 +46,7 @@ Json to_json(const gpu::AdapterInfo& adapter) {
   return json;
 }
 
-std::string megabytes(uint64_t bytes) { return fmt::format("{} MiB", bytes >> 20); }
-
-void print_adapter(size_t index, const gpu::AdapterInfo& adapter) {
+std::string to_text(size_t index, const gpu::AdapterInfo& adapter) {
   const gpu::Capabilities& c = adapter.capabilities;
   const gpu::Limits& l = c.limits;
   std::string features;
@@ -56,18 +60,17 @@ void print_adapter(size_t index, const gpu::AdapterInfo& adapter) {
   feature(c.subgroup_matrix, "subgroup matrices");
   feature(c.int8_dot, "packed int8 dot products");
   feature(c.timestamps, "timestamps");
-  fmt::print("{}  {}\n", index, adapter.name);
-  fmt::print("   {} ({}{}{}), {}\n", adapter.type, adapter.vendor, adapter.architecture.empty() ? "" : " ",
-             adapter.architecture, adapter.backend);
-  fmt::print("   driver    {}\n", adapter.description.empty() ? "not told" : adapter.description);
-  fmt::print("   features  {}\n", features.empty() ? "none of the optional ones" : features);
-  fmt::print("   memory    buffers up to {}, bindings up to {}\n", megabytes(l.max_buffer_bytes),
-             megabytes(l.max_binding_bytes));
-  fmt::print("   kernels   {} storage buffers, {} KiB workgroup memory, {} threads a workgroup\n", l.storage_buffers,
-             l.workgroup_bytes >> 10, l.invocations);
+  std::string text = fmt::format("{}  {}\n", index, visible(adapter.name));
+  text += fmt::format("   {} ({}{}{}), {}\n", adapter.type, adapter.vendor, adapter.architecture.empty() ? "" : " ",
+                      adapter.architecture, adapter.backend);
+  text += fmt::format("   driver    {}\n", adapter.description.empty() ? "not told" : visible(adapter.description));
+  text += fmt::format("   features  {}\n", features.empty() ? "none of the optional ones" : features);
+  text += fmt::format("   memory    buffers up to {}, bindings up to {}\n", megabytes(l.max_buffer_bytes),
+                      megabytes(l.max_binding_bytes));
+  text += fmt::format("   kernels   {} storage buffers, {} KiB workgroup memory, {} threads a workgroup\n",
+                      l.storage_buffers, l.workgroup_bytes >> 10, l.invocations);
+  return text;
 }
-
-}  // namespace
 
 void add_devices(Verb app) {
   auto json = std::make_shared<bool>(false);
@@ -85,7 +88,7 @@ void add_devices(Verb app) {
       fmt::print("{}\n", array.dump(1));
       return;
     }
-    for (size_t i = 0; i < adapters.size(); ++i) print_adapter(i, adapters[i]);
+    for (size_t i = 0; i < adapters.size(); ++i) fmt::print("{}", to_text(i, adapters[i]));
   });
 }
 

@@ -61,6 +61,7 @@ int main(int argc, char** argv) {
   doppler::add_perplexity(program);
   doppler::add_tokenize(program);
   doppler::add_devices(program);
+  doppler::add_doctor(program);
 #if !defined(DOPPLER_NO_GPU)
   doppler::add_test(program);
 #endif

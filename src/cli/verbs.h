@@ -23,6 +23,7 @@ void add_debug(Verb app);
 void add_perplexity(Verb app);
 void add_tokenize(Verb app);
 void add_devices(Verb app);
+void add_doctor(Verb app);
 void add_test(Verb app);
 
 void add_bench_kernels(Verb bench);  // verbs of bench

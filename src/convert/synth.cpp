@@ -42,6 +42,15 @@ std::vector<float> make_vector(const Task& task, const ModelConfig& config, uint
 
 }  // namespace
 
+SizedModel sized_model(const Preset& preset, const Recipe& recipe) {
+  SizedModel model{config_from_hf(*preset.family, *preset.config, preset.name), {}};
+  for (const WeightUse& use : weights_of(build_plan(model.config))) {
+    const RdrrTensorEntry entry = task_for(use, *preset.family, model.config, recipe).entry;
+    model.weights.add(entry.slot, {.name = entry.name, .dtype = entry.dtype, .shape = entry.shape, .bytes = {}});
+  }
+  return model;
+}
+
 ArtefactReport synth(const Preset& preset, const fs::path& given_target, const SynthOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
   const fs::path target = final_name(given_target);

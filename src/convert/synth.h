@@ -6,6 +6,7 @@
 #include <string>
 
 #include "convert/artefact.h"
+#include "model/weights.h"
 
 namespace doppler {
 
@@ -22,5 +23,12 @@ struct SynthOptions {
 
 // `preset` is one of presets(). The same seed gives the same bytes whatever the threads.
 ArtefactReport synth(const Preset& preset, const std::filesystem::path& target, const SynthOptions& options);
+
+// What a preset's tensors are, without their bytes.
+struct SizedModel {
+  ModelConfig config;
+  Weights weights;
+};
+SizedModel sized_model(const Preset& preset, const Recipe& recipe);
 
 }  // namespace doppler

@@ -2,12 +2,16 @@
 
 #include <sys/utsname.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 #include <string_view>
 
 #include "base/threads.h"
 #include "cpu/bandwidth.h"
+#include "cpu/isa.h"
 #include "gpu/ops/elementwise.h"
 #include "gpu/webgpu/device.h"
 
@@ -31,6 +35,19 @@ std::string field(const char* path, std::string_view name) {
 }  // namespace
 
 std::string cpu_name() { return field("/proc/cpuinfo", "model name"); }
+
+CpuDescription describe_cpu() {
+  constexpr std::string_view kAsked[] = {"fma",      "f16c",     "bmi2",     "avx2",       "avx512f",
+                                         "avx512bw", "avx512dq", "avx512vl", "avx512vbmi", "avx512_vnni",
+                                         "gfni",     "amx_tile", "amx_int8"};
+  CpuDescription cpu{cpu_name(), available_cores(), {}, cpu::choose_kernels().name, {}};
+  for (const cpu::Kernels* kernels : cpu::available_kernels()) cpu.sets.emplace_back(kernels->name);
+  std::istringstream flags(field("/proc/cpuinfo", "flags"));
+  for (std::string flag; flags >> flag;) {
+    if (std::find(std::begin(kAsked), std::end(kAsked), flag) != std::end(kAsked)) cpu.features.push_back(flag);
+  }
+  return cpu;
+}
 
 uint64_t peak_resident_bytes() {
   return std::strtoull(field("/proc/self/status", "VmHWM").c_str(), nullptr, 10) * 1024;  // "123 kB"

@@ -9,6 +9,16 @@
 namespace doppler {
 
 std::string cpu_name();
+
+struct CpuDescription {
+  std::string name;
+  int cores = 0;                      // that this process may use at once
+  std::vector<std::string> sets;      // of kernels that it can run, the slowest first
+  std::string used;                   // the one that runs
+  std::vector<std::string> features;  // instructions that kernels ask for, as the system calls them
+};
+CpuDescription describe_cpu();
+
 uint64_t peak_resident_bytes();  // of this process so far; 0 where the system does not say
 uint64_t machine_memory();       // bytes; 0 where the system does not say
 bool reset_peak_resident();      // counts it from now on; false where the system does not let us

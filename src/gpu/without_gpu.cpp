@@ -25,6 +25,8 @@ bool webgpu_available(std::string* why) {
 
 bool webgpu_library_found(std::string* why) { return webgpu_available(why); }
 
+std::string webgpu_library_path() { return ""; }
+
 std::vector<AdapterInfo> list_adapters() { refuse(); }
 
 double measure_copy_bandwidth(int) { refuse(); }

@@ -3,10 +3,10 @@
 
 #include <list>
 
+#include "cpu/test_random.h"
 #include "model/plan.h"
 #include "model/weights.h"
 #include "support/model_configs.h"
-#include "test_random.h"
 
 namespace doppler::testing {
 

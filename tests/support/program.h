@@ -18,14 +18,14 @@ struct Outcome {
   std::string out, err;  // standard output and error
 };
 
-// `doppler ARGUMENTS` through a shell, from the folder of the sources, with `input` piped in. The arguments may end in
+// `PROGRAM ARGUMENTS` through a shell, from the folder of the sources, with `input` piped in. The arguments may end in
 // a redirection of the output; `before` are commands for the shell.
-inline Outcome call(const std::string& arguments, const std::string& input = "", const std::string& before = "true") {
+inline Outcome call_as(const std::string& program, const std::string& arguments, const std::string& input,
+                       const std::string& before) {
   const Scratch scratch;
   spill(scratch / "input", input);
   const std::string command = "cd '" DOPPLER_SOURCE_DIR "' && " + before + " && cat '" + (scratch / "input").string() +
-                              "' | '" DOPPLER_BINARY_DIR "/doppler' 2>'" + (scratch / "err").string() + "' " +
-                              arguments;
+                              "' | '" + program + "' 2>'" + (scratch / "err").string() + "' " + arguments;
   Outcome outcome;
   FILE* pipe = ::popen(command.c_str(), "r");
   if (!pipe) return outcome;
@@ -35,6 +35,10 @@ inline Outcome call(const std::string& arguments, const std::string& input = "",
   outcome.err = read_text_file(scratch / "err");
   outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return outcome;
+}
+
+inline Outcome call(const std::string& arguments, const std::string& input = "", const std::string& before = "true") {
+  return call_as(DOPPLER_BINARY_DIR "/doppler", arguments, input, before);
 }
 
 // The call must end with this code and say these words.

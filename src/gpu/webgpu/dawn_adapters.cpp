@@ -398,6 +398,8 @@ std::vector<AdapterInfo> list_adapters() {
 
 bool webgpu_library_found(std::string* why) { return find_wgpu(why) != nullptr; }
 
+std::string webgpu_library_path() { return wgpu_path(); }
+
 bool webgpu_available(std::string* why) {
   if (find_wgpu(why) == nullptr) return false;
   const DawnInstance instance;

@@ -116,6 +116,13 @@ const WgpuFunctions* find_wgpu(std::string* why) {
   return nullptr;
 }
 
+std::string wgpu_path() {
+  Dl_info from{};
+  const bool known =
+      library().loaded && dladdr(reinterpret_cast<void*>(library().functions.CreateInstance), &from) != 0;
+  return known && from.dli_fname != nullptr ? from.dli_fname : "";
+}
+
 const WgpuFunctions& wgpu() {
   std::string why;
   const WgpuFunctions* functions = find_wgpu(&why);

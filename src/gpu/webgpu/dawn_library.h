@@ -77,4 +77,7 @@ const WgpuFunctions* find_wgpu(std::string* why);
 // The same, but its absence is an error.
 const WgpuFunctions& wgpu();
 
+// The file it was loaded from; empty where it cannot be had.
+std::string wgpu_path();
+
 }  // namespace doppler::gpu

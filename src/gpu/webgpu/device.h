@@ -112,6 +112,7 @@ bool webgpu_available(std::string* why);
 
 // Whether the WebGPU library itself can be loaded; if not, the reason is in *why.
 bool webgpu_library_found(std::string* why);
+std::string webgpu_library_path();  // empty where it cannot
 
 // Bytes in live buffers of all devices of this process.
 uint64_t live_buffer_bytes();
