@@ -12,7 +12,7 @@ _doppler() {
   esac
   case "$path" in
     "") words="run serve batch pull list du rm convert inspect verify synth bench debug perplexity tokenize devices doctor test config --config --help --log --offline --trace --version" ;;
-    "run") words="--backend --chat --config --context --decode-batch --device --gpu-memory --grammar --help --json --json-object --json-schema --log --max-tokens --min-p --no-self-test --no-verify --offline --prompt --prompt-file --prompt-ids --raw --repeat-penalty --seed --speculate --stop --system --temperature --threads --top-k --top-p --trace --version" ;;
+    "run") words="--backend --chat --config --context --decode-batch --device --gpu-memory --grammar --help --json --json-object --json-schema --log --max-tokens --min-p --no-self-test --no-verify --offline --prompt --prompt-file --prompt-ids --raw --repeat-penalty --sandbox --seed --speculate --stop --system --temperature --threads --top-k --top-p --trace --version" ;;
     "serve") words="--allow-host --api-key --api-key-file --backend --body-limit --cache-memory --config --context --cors --device --drain --gpu-memory --help --host --idle-unload --isolate --log --log-json --log-text --no-auth --no-verify --offline --port --queue --sandbox --sequences --threads --trace --version --watch" ;;
     "batch") words="--backend --cache-memory --config --context --device --gpu-memory --help --log --no-verify --offline --ordered --sequences --shard --threads --trace --version" ;;
     "pull") words="--config --connections --dry-run --help --json --log --no-convert --offline --trace --version" ;;

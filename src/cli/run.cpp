@@ -15,6 +15,7 @@
 #include "cli/chat.h"
 #include "cli/interrupt.h"
 #include "cli/open_model.h"
+#include "cli/sandboxed.h"
 #include "cli/verbs.h"
 #include "engine/open_session.h"
 #include "grammar/grammar.h"
@@ -32,7 +33,7 @@ struct Arguments {
   std::vector<int32_t> prompt_ids;
   std::vector<std::string> stop_texts;
   Sampling sampling;
-  bool raw = false, chat = false, json = false, no_self_test = false, no_verify = false;
+  bool raw = false, chat = false, json = false, no_self_test = false, no_verify = false, sandbox = false;
   int max_tokens = 512, context = 0, threads = 0, device = -1, decode_batch = 0;
   uint64_t gpu_memory = 0;
   // Which options were given: an option left alone takes the model's recommendation, or a random seed.
@@ -244,6 +245,11 @@ void run(Arguments a) {
           .todo = "Give one in quotes, or use --chat"});
   }
   const auto start = Clock::now();
+  if (a.sandbox) {
+    path = local_model(path).string();
+    if (names_draft(a)) a.speculate = local_model(a.speculate).string();
+    sandbox_now(sandbox_for({path, names_draft(a) ? a.speculate : "", a.grammar, a.json_schema}, a.backend));
+  }
   LoadedModel model = open_model(path);
   std::optional<LoadedModel> draft;
   if (names_draft(a)) draft = open_model(a.speculate);
@@ -310,6 +316,9 @@ void add_run(Verb app) {
       .show_default();
   verb.add_flag("--no-self-test", a->no_self_test, "Do not compare the GPU with the CPU before the first token");
   add_no_verify(verb, a->no_verify);
+  verb.add_flag("--sandbox", a->sandbox,
+                "Reach nothing but the model and the GPU, whatever the model's bytes do (Linux; see SECURITY.md); a "
+                "chat keeps and saves nothing then");
   verb.add_flag("--json", a->json, "Print one JSON object when done");
   verb.footer("In a chat:\n" + chat_help() +
               "\nExamples:\n  doppler run \"Tell me a story about a brave cat.\"\n"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""doppler serve and convert under --sandbox: what they do is what they do without it.
+"""doppler run, serve and convert under --sandbox: what they do is what they do without it.
 
     tests/cli/sandbox_test.py build/doppler [TEST ...]
 
@@ -56,6 +56,17 @@ class Sandbox(unittest.TestCase):
         self.same_files(self.folder / "out/free", self.folder / "out/held/free")
         self.convert(gguf, "out/held/free/", "--sandbox", "--force")
         self.same_files(self.folder / "out/free", self.folder / "out/held/free")
+
+    def test_run_says_the_same(self):
+        grammar = self.folder / "yes.gbnf"
+        grammar.write_text('root ::= [a-z ]+ "."')
+        words = ["run", "--prompt", "What is red?", "--backend", "cpu", "--temperature", 0, "--grammar", grammar]
+        free, held = call(*words), call(*words, "--sandbox")
+        if UNABLE in held.stderr and held.returncode == 5:
+            self.skipTest(held.stderr)
+        self.assertEqual((free.returncode, held.returncode), (0, 0), free.stderr + held.stderr)
+        self.assertEqual(free.stdout, held.stdout)
+        self.assertTrue(free.stdout.strip())
 
     def answer(self, backend, environment, *options):
         """The text of eight greedy tokens, and what the server said on standard error."""
