@@ -44,6 +44,13 @@ DEBIAN = {
     "llvm-22": (LLVM, "the engine for the browser: web/", BUILDS),
     "libclang-rt-22-dev-wasm32": (LLVM, "linked into the engine for the browser: web/", RUNS),
     "libclang-rt-22-dev": (LLVM, "tests/fuzz", TESTS),
+    "haproxy": ("GPL-2.0-or-later", "tests/cluster", TESTS),
+    "iproute2": ("GPL-2.0-or-later", "tests/cluster", TESTS),
+    "slurmctld": ("GPL-2.0-or-later WITH cryptsetup-OpenSSL-exception", "tests/cluster", TESTS),
+    "slurmd": ("GPL-2.0-or-later WITH cryptsetup-OpenSSL-exception", "tests/cluster", TESTS),
+    "slurm-client": ("GPL-2.0-or-later WITH cryptsetup-OpenSSL-exception", "tests/cluster", TESTS),
+    "munge": ("GPL-3.0-or-later AND LGPL-3.0-or-later", "tests/cluster", TESTS),
+    "systemd": ("LGPL-2.1-or-later", "tests/cluster", TESTS),
     "debootstrap": ("MIT", "tools/bare.sh, tools/package.sh", TESTS),
 }
 # npm package that tools/setup.sh takes files from: licence, what for, where.

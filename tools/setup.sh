@@ -1,7 +1,8 @@
 #!/bin/sh
 # The one place that knows what Doppler is made with: Debian packages and npm packages, each with its version. Installs
 # and fetches what is missing or too old; silent, and without network, when nothing is.
-#   tools/setup.sh run|web|test|fuzz|bare [BUILD]   for ./run, ./run --web, ./test, ./test --fuzz, tools/bare.sh
+#   tools/setup.sh run|web|test|fuzz|bare|cluster [BUILD]   for ./run, ./run --web, ./test, ./test --fuzz, tools/bare.sh,
+#                                                   tools/cluster.sh (which needs run, too)
 #   tools/setup.sh dawn [BUILD]                     only the WebGPU library (what CMake asks for)
 # npm packages go to folders of BUILD (default: build). A user who is not root is told the command for an administrator.
 set -eu
@@ -70,7 +71,7 @@ need "run test fuzz" libssl-dev 3.0 pkg-config --modversion libcrypto
 need "test" libgtest-dev 1.12 pkg-config --modversion gtest
 need "test" libgmock-dev 1.12 pkg-config --modversion gmock
 need "test" valgrind 3.19 valgrind --version
-need "test" python3 3.11 python3 --version
+need "test cluster" python3 3.11 python3 --version
 case $(. /etc/os-release && echo "${VERSION_ID:-}") in
   12) need "test" clang-format-14 14 clang-format-14 --version ;;  # later releases have later ones, which format otherwise
 esac
@@ -80,6 +81,13 @@ need "web test" lld-22 22 wasm-ld-22 --version
 need "web test" llvm-22 22 llvm-ar-22 --version
 need "web test" libclang-rt-22-dev-wasm32 22 deb_version libclang-rt-22-dev-wasm32
 need "fuzz" libclang-rt-22-dev 22 deb_version libclang-rt-22-dev
+need "cluster" haproxy 2.6 deb_version haproxy
+need "cluster" iproute2 6 deb_version iproute2
+need "cluster" slurmctld 22 deb_version slurmctld
+need "cluster" slurmd 22 deb_version slurmd
+need "cluster" slurm-client 22 deb_version slurm-client
+need "cluster" munge 0.5 deb_version munge
+need "cluster" systemd 252 deb_version systemd
 need "bare" debootstrap 1.0.128 deb_version debootstrap
 needed=$missing
 # From here on what a GPU needs: without it a build runs on the CPU.

@@ -1,0 +1,27 @@
+#!/bin/bash
+# Runs the commands of docs/scale.md with three replicas behind HAProxy and on a Slurm of one node, in networks of their own.
+# A user who is not root has no Slurm, and where user namespaces are not allowed the page's ports must be free.
+#   tools/cluster.sh [TEST…]     for example Replicas.test_kill
+set -e -o pipefail
+cd "$(dirname "$0")/.."
+. tools/steps.sh
+log=$PWD/build/build.log
+tools/setup.sh run
+tools/setup.sh cluster
+export PATH=$PATH:/usr/sbin:/sbin
+step "Configuring" cmake -S . -B build -G Ninja
+build_step "Building Doppler" cmake --build build --target doppler
+# 10.255.255.1 stands for the addresses of an ordinary machine: without one, names are not resolved.
+network='ip link set lo up && ip address add 10.255.255.1/32 dev lo && exec "$@"'
+alone=(unshare --net bash -c "$network" bash)
+if [ "$(id -u)" -ne 0 ]; then alone=(unshare --user --map-root-user --net bash -c "$network" bash); fi
+if ! "${alone[@]}" true 2>/dev/null; then alone=(); fi
+"${alone[@]}" python3 tests/cluster/replicas_test.py build/doppler "$@"
+if [ $# -gt 0 ]; then
+  exit
+elif [ "$(id -u)" -eq 0 ] && [ ${#alone[@]} -gt 0 ]; then
+  "${alone[@]}" python3 tests/cluster/slurm_test.py build/doppler
+else
+  python3 tests/cluster/slurm_test.py build/doppler Systemd
+  echo "skipped: Slurm needs root and a network of its own"
+fi
