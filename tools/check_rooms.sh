@@ -49,7 +49,7 @@ budget() {
     status=1
   fi
 }
-budget base 2850
+budget base 3010
 budget format 3550
 budget tokenizer 3750
 budget jinja 6900
@@ -59,12 +59,12 @@ budget import 3650
 budget convert 2800
 budget hub 2100
 budget ref 560
-budget cpu 7050
+budget cpu 7180
 budget gpu 16450
 budget debug 3900
-budget engine 3260
+budget engine 3280
 budget bench 2830
 budget serve 4990
-budget cli 5800
+budget cli 5900
 budget api 620
 exit $status

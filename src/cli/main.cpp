@@ -11,6 +11,7 @@
 #include "cli/config.h"
 #include "cli/interrupt.h"
 #include "cli/open_model.h"
+#include "cli/trace_file.h"
 #include "cli/verbs.h"
 
 namespace {
@@ -20,13 +21,14 @@ bool has_verb(const doppler::Verb& program, const std::string& name) {
   return std::any_of(verbs.begin(), verbs.end(), [&](const doppler::Verb& verb) { return verb.name() == name; });
 }
 
-// --log, --trace, --offline and --config belong to every verb.
+// --log, --trace, --trace-file, --offline and --config belong to every verb.
 void add_common(doppler::Verb program) {
   program.add_option_function("--log", doppler::set_log_level, "How much is said: silent, info or verbose")
       .default_text("info");
   program.add_option_function("--trace", doppler::set_trace,
                               "Lines about loader, kernels, logits, embed, attn, ffn, kv, sample, buffers, "
                               "perf or all; -subject takes one out");
+  doppler::add_trace_file(program);
   doppler::add_offline(program);
   program.add_option("--config", "Options from a file, from JSON, or a preset: default, bench, debug")
       .type_name("FILE|JSON|PRESET");
@@ -71,6 +73,7 @@ int main(int argc, char** argv) {
   }
   std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit is then an error of write(), met like a full disk
   doppler::explain_mapped_faults();
+  const doppler::TraceFileCloser trace_file;
   try {
     std::vector<std::string> arguments(argv + 1, argv + argc);
     const doppler::Config config = doppler::take_config(arguments);

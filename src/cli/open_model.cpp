@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/progress.h"
 #include "base/say.h"
+#include "base/timeline.h"
 #include "cli/interrupt.h"
 
 namespace doppler {
@@ -72,6 +73,8 @@ fs::path local_model(const std::string& name, ModelUse use) {
 
 LoadedModel open_model(const std::string& name) {
   const fs::path path = local_model(name);
+  timeline::Span span;
+  if (timeline::on()) span.begin("load " + path.filename().string(), "load");
   LoadedModel model = LoadedModel::load(path);
   for (const std::string& note : model.notes) say("{}: {}", path.string(), note);
   return model;

@@ -9,7 +9,9 @@
 #include "base/log.h"
 #include "base/say.h"
 #include "base/threads.h"
+#include "base/timeline.h"
 #include "cpu/isa.h"
+#include "cpu/node_times.h"
 #include "cpu/run.h"
 
 namespace doppler {
@@ -94,7 +96,11 @@ class CpuExecutor : public Executor {
     state_.threads = pool_.size();
     partials_ = Memory(partial_floats(plan_, context_) * sizeof(float), "parts of attention");
     state_.partials = partials_.as<float>();
-    job_ = [this](int index, int count) { run_nodes(index, count); };
+    if (timeline::on()) {
+      job_ = [this](int index, int count) { run_nodes<true>(index, count); };
+    } else {
+      job_ = [this](int index, int count) { run_nodes<false>(index, count); };
+    }
     prepare(tuning.fuse);
   }
 
@@ -252,6 +258,7 @@ class CpuExecutor : public Executor {
                         .fuse = fuse,
                         .unfused_steps = unfused});
     state_.program = &program_;
+    if (timeline::on()) times_ = NodeTimes(program_, plan_);
     arena_ = Memory();
     arena_ = Memory::large(program_.arena_bytes, "activations");
     state_.arena = arena_.data();
@@ -304,6 +311,16 @@ class CpuExecutor : public Executor {
   // One parallel region for the whole pass; with a tap one up to each tapped step, so that the tap runs outside.
   void run_pass() {
     for (Counter& counter : counters_) counter.store(0, std::memory_order_relaxed);
+    timeline::Span span;
+    if (timeline::on()) {
+      const Phase phase = pass_.decode_rows > 0 ? Phase::kDecode : Phase::kPrefill;
+      span.begin(pass_name(phase, pass_.tokens.size(), pass_.items.size(), pass_.positions.front()), "token");
+    }
+    run_parts();
+    if (timeline::on()) times_.write();
+  }
+
+  void run_parts() {
     if (!tap_) {
       first_node_ = 0;
       last_node_ = program_.nodes.size();
@@ -336,21 +353,27 @@ class CpuExecutor : public Executor {
     tap_(step, {data, static_cast<size_t>(rows) * width}, rows, item.position + item.rows - rows);
   }
 
+  template <bool kTimed>
   void run_nodes(int thread, int count) {
     const Scratch& scratch = scratch_[static_cast<size_t>(thread)];
     FetchAhead ahead;
     const bool gemv = pass_.decode_rows == static_cast<int>(pass_.tokens.size());
+    if (kTimed && thread == 0) times_.start();
     for (size_t n = first_node_; n < last_node_; ++n) {
       const Node& node = program_.nodes[n];
       if (state_.rows(node.logit_rows) == 0 || skipped(state_, node)) continue;
       const std::byte* next = gemv ? first_read(readers_[n], thread) : nullptr;
       ahead.expect(next);
       run_node(state_, node, Work(&counters_[n], counter_pitch_, thread, count), scratch, next);
-      if (n + 1 == last_node_) break;
+      if (n + 1 == last_node_) {
+        if (kTimed && thread == 0) times_.end_of(n);
+        break;
+      }
       const uint32_t round = pool_.arrive();
       while (!pool_.passed(round) && ahead.some()) {
       }
       pool_.wait(round);
+      if (kTimed && thread == 0) times_.end_of(n);
     }
   }
 
@@ -379,6 +402,7 @@ class CpuExecutor : public Executor {
   std::function<void(int, int)> job_;
   size_t first_node_ = 0, last_node_ = 0;
   bool fused_ = false;
+  NodeTimes times_;  // where there is a timeline
   Tap tap_;
   TapSteps tapped_;
   const BatchItem* tapped_item_ = nullptr;  // the first of the batch

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/timeline.h"
 #include "cpu/cpu_executor.h"
 #include "cpu/memory.h"
 #include "engine/machine.h"
@@ -59,6 +60,8 @@ std::unique_ptr<Executor> make_executor(const LoadedModel& model, const std::str
   if (verify && model.artefact) check.emplace(*model.artefact, hash_record_path());
   const std::string chosen = choose_backend(backend, options.device).name;
   const auto make = chosen == "webgpu" ? make_gpu_executor : chosen == "ref" ? make_ref_executor : cpu_executor;
+  timeline::Span span;
+  if (timeline::on()) span.begin("prepare " + chosen, "load");
   std::unique_ptr<Executor> executor = make(model.config, model.plan, model.weights, options);
   executor->set_model({&model.config, &model.plan, &model.weights});
   if (check) check->finish();

@@ -6,6 +6,12 @@
 
 namespace doppler {
 
+std::string pass_name(Phase phase, size_t tokens, size_t sequences, int position) {
+  if (sequences > 1) return fmt::format("{} tokens of {} sequences", tokens, sequences);
+  if (phase == Phase::kPrefill) return fmt::format("prefill of {} tokens at {}", tokens, position);
+  return tokens == 1 ? fmt::format("token at {}", position) : fmt::format("{} tokens at {}", tokens, position);
+}
+
 void check_tokens(const ModelConfig& config, std::span<const int32_t> tokens, int position, int context) {
   if (tokens.empty())
     fail({.code = ErrorCode::kUsage, .what = "there are no tokens to run", .expected = "at least one", .got = "none"});

@@ -78,6 +78,9 @@ struct ModelParts {
 // Fails unless every token is in the vocabulary and all of them fit behind `position` in the context.
 void check_tokens(const ModelConfig& config, std::span<const int32_t> tokens, int position, int context);
 
+// "token at 17", "prefill of 512 tokens at 0": what a pass over the weights is, for people.
+std::string pass_name(Phase phase, size_t tokens, size_t sequences, int position);
+
 // KvCache::reserve, or fails.
 void reserve_room(KvCache& cache, Sequence& sequence, int tokens, int back = 0);
 

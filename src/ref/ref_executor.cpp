@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/timeline.h"
+
 #include "model/state_layout.h"
 #include "ref/ops.h"
 
@@ -80,6 +82,8 @@ class RefExecutor : public Executor {
     position_ = item.sequence->length();
     tokens_ = item.tokens;
     values_.assign(plan_.values.size(), {});
+    timeline::Span pass;
+    if (timeline::on()) pass.begin(pass_name(item.phase, tokens_.size(), 1, position_), "token");
     for (const Step& step : plan_.steps) {
       if (step.logits_only && item.want == Logits::kNone) break;
       if (step.logits_only && item.want == Logits::kLast) keep_last_row(step);
@@ -87,6 +91,8 @@ class RefExecutor : public Executor {
       const size_t rows = step.logits_only && item.want == Logits::kLast ? 1 : tokens_.size();
       out.resize(rows * static_cast<size_t>(plan_.values[static_cast<size_t>(step.output)].width));
       step_ = &step;
+      timeline::Span span;
+      if (timeline::on()) span.begin(step.name, "step");
       std::visit([&](const auto& op) { run(op, out); }, step.op);
       const int first = position_ + static_cast<int>(tokens_.size() - rows);
       if (tap_ && tapped) tap_(step, out, static_cast<int>(rows), first);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/timeline.h"
 #include "gpu/run/decode_program.h"
 #include "gpu/run/expert_pager.h"
 #include "gpu/run/step_program.h"
@@ -108,12 +109,29 @@ class GpuExecutor : public Executor {
     count = std::min({count, kMaxDecodeBatch, c_.context - sequence.length()});
     if (count < 1 || !can_fuse(static_cast<bool>(tap_))) return {};
     check_tokens(c_.config, std::span(&token, 1), sequence.length(), c_.context);
+    timeline::Span span;
+    uint64_t start = 0;
+    if (timeline::on()) {
+      span.begin(pass_name(Phase::kDecode, static_cast<size_t>(count), 1, sequence.length()), "token");
+      start = timeline::now();
+    }
     std::vector<int32_t> chosen = tap_ ? decode_tapped(sequence, token, count, sampling, draw)
                                        : decode_ahead(sequence, token, count, sampling, draw, more);
+    if (timeline::on() && chosen.size() > 1) show_tokens(sequence.length(), chosen.size(), start);
     std::vector<int32_t> ran = {token};
     ran.insert(ran.end(), chosen.begin(), chosen.end() - 1);
     cache().append(sequence, ran, Phase::kDecode);
     return chosen;
+  }
+
+  // The host does not see when each of several tokens was chosen: they share the time.
+  static void show_tokens(int position, size_t count, uint64_t begin) {
+    const uint64_t length = timeline::now() - begin;
+    for (size_t i = 0; i < count; ++i) {
+      const std::string name = pass_name(Phase::kDecode, 1, 1, position + static_cast<int>(i));
+      timeline::add(timeline::event(name, "token", timeline::Track::kTokens, R"({"time":"an even share"})"),
+                    begin + length * i / count, begin + length * (i + 1) / count);
+    }
   }
 
   std::vector<int32_t> decode_ahead(Sequence& sequence, int32_t token, int count, const Sampling& sampling,
@@ -235,6 +253,8 @@ class GpuExecutor : public Executor {
   void run_item(std::span<const BatchItem> batch, size_t i) {
     const BatchItem& item = batch[i];
     const bool tapped = tap_ && i == 0;
+    timeline::Span span;
+    if (timeline::on()) span.begin(pass_name(item.phase, item.tokens.size(), 1, item.sequence->length()), "token");
     next_row_ = first_rows_[i];
     if (item.want == Logits::kBest) {
       best_[first_rows_[i]] = decode_ahead(*item.sequence, item.tokens[0], 1, {}, 0, false)[0];
@@ -258,6 +278,8 @@ class GpuExecutor : public Executor {
 
   // The only token of each of the items.
   void run_columns(std::span<const BatchItem> batch, std::span<const size_t> items, bool best) {
+    timeline::Span span;
+    if (timeline::on()) span.begin(pass_name(Phase::kDecode, items.size(), items.size(), 0), "token");
     std::vector<KvPool::Column> columns;
     for (const size_t i : items) {
       Sequence& sequence = *batch[i].sequence;

@@ -58,6 +58,7 @@ struct DeviceState {
   uint64_t allocated_bytes = 0;
   bool measuring = false;
   HostTimes host_times;
+  uint64_t submits_seen = 0;  // by the timeline, since it looked into one
   uint64_t submits = 0, dispatches = 0;
 
   ~DeviceState();

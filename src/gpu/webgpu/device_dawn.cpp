@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/timeline.h"
 #include "gpu/webgpu/dawn_state.h"
 #include "gpu/webgpu/device_checks.h"
 
@@ -234,6 +235,8 @@ Kernel Device::kernel(const KernelSource& source, const Variant& variant) {
   if (auto known = state_->kernels.find(key); known != state_->kernels.end()) return known->second;
 
   if (tracing(Trace::kKernels)) trace(Trace::kKernels, "compiling " + key);
+  timeline::Span span;
+  if (timeline::on()) span.begin("compile " + key, "load");
   const ComposedSource composed = compose(source, variant);
   const std::string where = "kernel " + key;
   state_->check(where);
