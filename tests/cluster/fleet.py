@@ -55,7 +55,7 @@ class Answer:
     def __init__(self, number):
         self.number, self.status, self.text, self.whole, self.by, self.error = number, 0, "", False, "", ""
         self.asked = time.monotonic()
-        self.head = self.end = None
+        self.head = self.first = self.end = None  # of a stream: its first text
 
 
 def ask(body, number="", path="/v1/chat/completions", port=BALANCER):
@@ -80,6 +80,8 @@ def ask(body, number="", path="/v1/chat/completions", port=BALANCER):
                 elif line.startswith("data: "):
                     for choice in json.loads(line[6:])["choices"]:
                         answer.text += choice["delta"].get("content") or ""
+                        if answer.text and not answer.first:
+                            answer.first = time.monotonic()
         else:
             whole = json.loads(response.read())
             answer.whole = True
@@ -129,6 +131,7 @@ class Fleet:
             (self.folder / name).symlink_to(ROOT / name)
         self.environment = {**os.environ, "PATH": f"{pathlib.Path(program).resolve().parent}:{os.environ['PATH']}"}
         text = commands("haproxy -f").replace("--threads 1", f"--threads 1 {serve}")
+        servers = (balancer or (ROOT / "deploy/haproxy.cfg").read_text()).count("\n  server ")
         if balancer:
             (self.folder / "balancer.cfg").write_text(balancer)
             text = text.replace("deploy/haproxy.cfg", "balancer.cfg")
@@ -144,7 +147,7 @@ class Fleet:
             started = [int(pids.readline()) for _ in range(len(REPLICAS) + 1)]
         self.pids = dict(zip([*REPLICAS, "balancer"], started))
         self.again = []
-        until(lambda: list(self.states().values()) == ["UP"] * len(REPLICAS), "all replicas to be up")
+        until(lambda: list(self.states().values()) == ["UP"] * servers, "all replicas to be up")
 
     def states(self):
         """Of each replica, as HAProxy has it: UP, NOLB (what runs there may end), DOWN."""

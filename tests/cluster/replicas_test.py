@@ -188,6 +188,13 @@ class Replicas(unittest.TestCase):
         self.assertEqual(answer.by, moment[0])
         self.assertGreater(answer.end - moment[1], 1 + 0.2 + 1)  # HAProxy was told no twice before that
 
+    def test_streams_are_passed_on_at_once(self):
+        self.fleet()
+        # 200 tokens are there before 200 ms are over, for which a kernel that waits for more would keep the first.
+        answers = [ask({**question(number, True), "max_tokens": 200}) for number in range(11)]
+        parts = sorted((answer.first - answer.asked) / (answer.end - answer.asked) for answer in answers)
+        self.assertLess(parts[5], 0.5)
+
     def test_stall(self):
         running = self.fleet()
         self.disturb(running, "stall", lambda fleet: fleet.signal("b", signal.SIGSTOP))
