@@ -60,7 +60,7 @@ budget convert 2800
 budget hub 2100
 budget ref 560
 budget cpu 7180
-budget gpu 16450
+budget gpu 16550
 budget debug 3900
 budget engine 3280
 budget bench 2830

@@ -27,13 +27,10 @@ Json to_json(const gpu::AdapterInfo& adapter) {
   json["type"] = adapter.type;
   json["vendorId"] = adapter.vendor_id;
   json["deviceId"] = adapter.device_id;
-  json["features"] = {{"subgroups", c.subgroups},
-                      {"subgroupMinSize", c.subgroup_min},
-                      {"subgroupMaxSize", c.subgroup_max},
-                      {"shaderF16", c.f16},
-                      {"subgroupMatrix", c.subgroup_matrix},
-                      {"packedInt8Dot", c.int8_dot},
-                      {"timestampQuery", c.timestamps}};
+  json["features"] = {
+      {"subgroups", c.subgroups},    {"subgroupMinSize", c.subgroup_min},   {"subgroupMaxSize", c.subgroup_max},
+      {"shaderF16", c.f16},          {"subgroupMatrix", c.subgroup_matrix}, {"f16Matrices", c.f16_matrices},
+      {"packedInt8Dot", c.int8_dot}, {"timestampQuery", c.timestamps}};
   json["limits"] = {{"maxBufferSize", l.max_buffer_bytes},
                     {"maxStorageBufferBindingSize", l.max_binding_bytes},
                     {"maxUniformBufferBindingSize", l.max_uniform_bytes},
@@ -57,7 +54,7 @@ std::string to_text(size_t index, const gpu::AdapterInfo& adapter) {
                            ? fmt::format("subgroups of {}", c.subgroup_min)
                            : fmt::format("subgroups of {} to {}", c.subgroup_min, c.subgroup_max));
   feature(c.f16, "f16 in shaders");
-  feature(c.subgroup_matrix, "subgroup matrices");
+  feature(c.subgroup_matrix, c.f16_matrices ? "subgroup matrices (prompts use them)" : "subgroup matrices");
   feature(c.int8_dot, "packed int8 dot products");
   feature(c.timestamps, "timestamps");
   std::string text = fmt::format("{}  {}\n", index, visible(adapter.name));

@@ -53,6 +53,10 @@ class QuietErrors {
   int kept_;
 };
 
+// What Dawn hides from who does not ask, of the adapter as of the device: what is no standard yet, and f16 on NVIDIA,
+// which a library of before 2026 does not have.
+constexpr const char* kHidden[] = {"allow_unsafe_apis", "vulkan_enable_f16_on_nvidia"};
+
 WGPUAdapter request_adapter(const DawnInstance& instance, WGPUPowerPreference power, bool fallback,
                             std::string* message) {
   WGPURequestAdapterOptions options = {};
@@ -62,6 +66,11 @@ WGPUAdapter request_adapter(const DawnInstance& instance, WGPUPowerPreference po
 #ifdef __linux__
   options.backendType = WGPUBackendType_Vulkan;
 #endif
+  WGPUDawnTogglesDescriptor toggles = {};
+  toggles.chain.sType = WGPUSType_DawnTogglesDescriptor;
+  toggles.enabledToggleCount = std::size(kHidden);
+  toggles.enabledToggles = kHidden;
+  options.nextInChain = &toggles.chain;
   const QuietErrors quiet;
   AdapterAnswer answer;
   WGPURequestAdapterCallbackInfo info = {};
@@ -108,6 +117,27 @@ struct Roomy {
   uint32_t later[16] = {};
 };
 
+// Does the adapter multiply f16 · f16 + f32 in tiles of 16 × 16 × 16?
+bool lists_f16_matrices([[maybe_unused]] WGPUAdapter adapter) {
+#ifdef DOPPLER_DAWN_SDK
+  const WgpuFunctions& api = wgpu();
+  WGPUAdapterPropertiesSubgroupMatrixConfigs matrices = {};
+  matrices.chain.sType = WGPUSType_AdapterPropertiesSubgroupMatrixConfigs;
+  WGPUAdapterInfo info = {};
+  info.nextInChain = &matrices.chain;
+  if (api.AdapterGetInfo(adapter, &info) != WGPUStatus_Success) return false;
+  const bool listed = std::any_of(matrices.configs, matrices.configs + matrices.configCount, [](const auto& m) {
+    return m.componentType == WGPUSubgroupMatrixComponentType_F16 &&
+           m.resultComponentType == WGPUSubgroupMatrixComponentType_F32 && m.M == 16 && m.N == 16 && m.K == 16;
+  });
+  api.AdapterPropertiesSubgroupMatrixConfigsFreeMembers(matrices);
+  api.AdapterInfoFreeMembers(info);
+  return listed;
+#else
+  return false;  // the Dawn that webgpu_c.h describes spells them in an older way than matmul_matrix.wgsl
+#endif
+}
+
 AdapterInfo describe(const DawnInstance& instance, WGPUAdapter adapter, WGPULimits* limits_out) {
   const WgpuFunctions& api = wgpu();
   Roomy<WGPUAdapterInfo> info_room;
@@ -148,7 +178,7 @@ AdapterInfo describe(const DawnInstance& instance, WGPUAdapter adapter, WGPULimi
   c.subgroup_max = raw.subgroupMaxSize;
   c.f16 = has(WGPUFeatureName_ShaderF16);
   c.subgroup_matrix = has(WGPUFeatureName_ChromiumExperimentalSubgroupMatrix);
-  // f16_matrices stays false: the Dawn that webgpu_c.h describes spells them in an older way than matmul_matrix.wgsl.
+  c.f16_matrices = c.f16 && c.subgroup_matrix && lists_f16_matrices(adapter);
   c.timestamps = has(WGPUFeatureName_TimestampQuery);
   c.int8_dot =
       api.InstanceHasWGSLLanguageFeature(instance.get(), WGPUWGSLLanguageFeatureName_Packed4x8IntegerDotProduct) != 0;
@@ -222,8 +252,8 @@ WGPUDevice open_device(const DeviceState& state, const Found& chosen, const Devi
   if (c.subgroups) features.push_back(WGPUFeatureName_Subgroups);
   if (c.subgroup_matrix) features.push_back(WGPUFeatureName_ChromiumExperimentalSubgroupMatrix);
 
-  std::vector<const char*> enabled;
-  if (options.unchecked) enabled = {"disable_robustness", "disable_workgroup_init"};
+  std::vector<const char*> enabled(std::begin(kHidden), std::end(kHidden));
+  if (options.unchecked) enabled.insert(enabled.end(), {"disable_robustness", "disable_workgroup_init"});
   // Zeroing workgroup memory through the extension makes software Vulkan compile a pipeline many times slower than
   // zeroing it in the shader.
   const char* disabled[] = {"timestamp_quantization", "use_vulkan_zero_initialize_workgroup_memory_extension"};
@@ -306,6 +336,30 @@ void check_features(DeviceState& state) {
             "DAWN_SDK in cmake/gpu.cmake names another): it does not have the features that it lists. ");
 }
 
+// How WGSL spells subgroup matrices has changed and may change again, so the compiler is asked, as in
+// web/lib/host_gpu.js.
+bool compiles_f16_matrices(DeviceState& state) {
+  WGPUShaderSourceWGSL source = {};
+  source.chain.sType = WGPUSType_ShaderSourceWGSL;
+  source.code = view(R"(enable f16;
+enable chromium_experimental_subgroup_matrix;
+diagnostic(off, chromium.subgroup_matrix_uniformity);
+var<workgroup> tile: array<vec4<u32>, 64>;
+@compute @workgroup_size(32) fn main() {
+  let l = subgroupMatrixLoad<subgroup_matrix_left<f16, 16, 16>, row_major>(&tile, 0u, 2u);
+  let r = subgroupMatrixLoad<subgroup_matrix_right<f16, 16, 16>, col_major>(&tile, 0u, 2u);
+  var sum: subgroup_matrix_result<f32, 16, 16>;
+  sum = subgroupMatrixMultiplyAccumulate(l, r, sum);
+  subgroupMatrixStore<row_major>(&tile, 0u, sum, 4u);
+})");
+  WGPUShaderModuleDescriptor shader = {};
+  shader.nextInChain = &source.chain;
+  ErrorScope scope(state);
+  if (WGPUShaderModule module = state.api->DeviceCreateShaderModule(state.device, &shader))
+    state.api->ShaderModuleRelease(module);
+  return scope.pop_clean();
+}
+
 // NVIDIA's driver on a machine without an X server (a server, a container) often has no manifest that Vulkan's loader
 // can use: its own names libGLX_nvidia, which needs one. The same driver is in libEGL_nvidia, which does not; the
 // loader is told of it by a manifest that exists as long as this program runs.
@@ -356,11 +410,10 @@ DawnInstance::DawnInstance() {
     idle.instances.pop_back();
     return;
   }
-  const char* enabled[] = {"allow_unsafe_apis"};  // or Dawn hides the subgroup-matrix feature
   WGPUDawnTogglesDescriptor toggles = {};
   toggles.chain.sType = WGPUSType_DawnTogglesDescriptor;
-  toggles.enabledToggleCount = 1;
-  toggles.enabledToggles = enabled;
+  toggles.enabledToggleCount = std::size(kHidden);
+  toggles.enabledToggles = kHidden;
   WGPUInstanceDescriptor descriptor = {};
   descriptor.nextInChain = &toggles.chain;
   instance_ = wgpu().CreateInstance(&descriptor);
@@ -440,6 +493,7 @@ Device::Device(const DeviceOptions& options) : state_(std::make_shared<DeviceSta
   state_->queue = state_->api->DeviceGetQueue(state_->device);
   check_features(*state_);
   Capabilities& capabilities = state_->info.capabilities;
+  if (capabilities.f16_matrices) capabilities.f16_matrices = compiles_f16_matrices(*state_);
   if (capabilities.subgroups) {
     capabilities.subgroup_size = probe_subgroup_size(*this);
     capabilities.subgroups = capabilities.subgroup_size != 0;

@@ -7,7 +7,14 @@
 
 namespace doppler::gpu {
 
+#ifdef DOPPLER_DAWN_SDK
+#define DOPPLER_WGPU_SDK_FUNCTIONS(X) X(AdapterPropertiesSubgroupMatrixConfigsFreeMembers)
+#else
+#define DOPPLER_WGPU_SDK_FUNCTIONS(X)
+#endif
+
 #define DOPPLER_WGPU_FUNCTIONS(X)         \
+  DOPPLER_WGPU_SDK_FUNCTIONS(X)           \
   X(CreateInstance)                       \
   X(InstanceHasWGSLLanguageFeature)       \
   X(InstanceProcessEvents)                \

@@ -104,6 +104,8 @@ class ErrorScope {
   explicit ErrorScope(DeviceState& state);
   // Waits for the verdict; fails with the first error, naming `where`. `what` is put before Dawn's words.
   void pop(const std::string& where, const std::string& what = "");
+  // Instead of pop(): was there no error?
+  bool pop_clean();
 
  private:
   DeviceState& state_;

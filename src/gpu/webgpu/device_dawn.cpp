@@ -172,12 +172,21 @@ ErrorScope::ErrorScope(DeviceState& state) : state_(state) {
   state.api->DevicePushErrorScope(state.device, WGPUErrorFilter_Validation);
 }
 
-void ErrorScope::pop(const std::string& where, const std::string& what) {
+namespace {
+ScopeAnswer pop_scopes(DeviceState& state) {
   ScopeAnswer first;
   for (int i = 0; i < 3; ++i) {
-    ScopeAnswer answer = pop_scope(state_);
+    ScopeAnswer answer = pop_scope(state);
     if (first.type == WGPUErrorType_NoError) first = std::move(answer);
   }
+  return first;
+}
+}  // namespace
+
+bool ErrorScope::pop_clean() { return pop_scopes(state_).type == WGPUErrorType_NoError; }
+
+void ErrorScope::pop(const std::string& where, const std::string& what) {
+  const ScopeAnswer first = pop_scopes(state_);
   state_.check(where);
   if (first.type == WGPUErrorType_NoError) return;
   const bool memory = first.type == WGPUErrorType_OutOfMemory;
