@@ -17,6 +17,7 @@ if(NOT DOPPLER_GPU)
 endif()
 
 add_executable(gen_kernels ${PROJECT_SOURCE_DIR}/tools/gen_kernels.cpp)
+target_compile_options(gen_kernels PRIVATE -O0)  # it runs for milliseconds
 
 set(gpu_generated ${PROJECT_BINARY_DIR}/generated)
 file(MAKE_DIRECTORY ${gpu_generated}/gpu/wgsl)
@@ -40,6 +41,13 @@ add_library(doppler_gpu STATIC ${gpu_sources} ${gpu_kernel_sources})
 target_include_directories(doppler_gpu PUBLIC ${PROJECT_SOURCE_DIR}/src ${gpu_generated})
 target_link_libraries(doppler_gpu PUBLIC doppler_model ${CMAKE_DL_LIBS})
 doppler_precompile(doppler_gpu)
+# Compiled as one are the files of a folder, but for gpu/ops, whose files have constants of the same names.
+set_target_properties(doppler_gpu PROPERTIES UNITY_BUILD_MODE GROUP)
+foreach(group webgpu run)
+  set(sources ${gpu_sources})
+  list(FILTER sources INCLUDE REGEX "/gpu/${group}/[a-z_0-9]+\\.cpp$")
+  set_source_files_properties(${sources} PROPERTIES UNITY_GROUP ${group})
+endforeach()
 if(DAWN_SDK)
   if(NOT EXISTS ${DAWN_SDK}/include/webgpu/webgpu.h)
     message(FATAL_ERROR "DAWN_SDK=${DAWN_SDK} has no include/webgpu/webgpu.h")

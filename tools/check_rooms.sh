@@ -41,6 +41,28 @@ if [ -n "$families" ]; then
   printf 'family names belong in families/, src/import and src/convert only:\n%s\n' "$families"
   status=1
 fi
+# Files of these folders are compiled together (DOPPLER_PRECOMPILE), so what one declares in its unnamed namespace no other
+# may declare in its own.
+for folder in src/*/ src/gpu/run src/gpu/webgpu tests/gpu/cases; do
+  case $folder in src/cpu/) continue ;; esac
+  set -- "$folder"/*.cpp
+  [ -e "$1" ] || continue
+  twice=$(awk '
+    FNR == 1 { inside = 0 }
+    /^namespace \{/ { inside = 1 }
+    /^}  \/\/ namespace$/ { inside = 0 }
+    inside && /^[A-Za-z]/ && !/^(template|using|namespace|static_assert)/ {
+      name = $0
+      if (sub(/^(struct|class|enum class|enum) /, "", name)) sub(/[^A-Za-z0-9_].*/, "", name)
+      else { sub(/ *[({=\[;].*/, "", name); sub(/.*[ *&>]/, "", name) }
+      if (name in file && file[name] != FILENAME) print FILENAME ": " name " is in " file[name] ", too"
+      file[name] = FILENAME
+    }' "$@")
+  if [ -n "$twice" ]; then
+    printf 'unnamed namespaces of a folder share no names:\n%s\n' "$twice"
+    status=1
+  fi
+done
 # Lines of C++ and WGSL that a room may have. A change that raises a number here says in its message what it buys.
 budget() {
   lines=$(find "src/$1" -name '*.cpp' -o -name '*.h' -o -name '*.wgsl' | xargs cat | wc -l)

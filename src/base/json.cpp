@@ -7,10 +7,9 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/json_reader.h"
 
 namespace doppler {
-
-constexpr size_t kDeepest = 256;
 
 // Takes the events of nlohmann's parser and builds the document, which is one value: `open_` holds the arrays and
 // objects that have not ended, outermost first. Keeps a fault's place.
@@ -54,7 +53,7 @@ class JsonBuilder {
   }
   bool open(Json value) {
     open_.push_back(std::move(value));
-    too_deep = open_.size() > kDeepest;
+    too_deep = open_.size() > JsonReader::kDeepest;
     return !too_deep;
   }
   bool close() {
@@ -157,7 +156,7 @@ Json parse_json(std::string_view text, const std::string& where) {
       fail({.code = ErrorCode::kFormat,
             .what = "the JSON is nested too deeply",
             .where = where,
-            .expected = "at most " + std::to_string(kDeepest) + " levels"});
+            .expected = "at most " + std::to_string(JsonReader::kDeepest) + " levels"});
     }
     fail({.code = ErrorCode::kFormat,
           .what = "this is not valid JSON",

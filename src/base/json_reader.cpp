@@ -11,8 +11,6 @@
 namespace doppler {
 namespace {
 
-constexpr size_t kDeepest = 256;
-
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 }  // namespace

@@ -11,6 +11,8 @@ namespace doppler {
 
 class JsonReader {
  public:
+  static constexpr size_t kDeepest = 256;  // arrays and objects in each other
+
   // Fails at once when the text is not UTF-8. The text must outlive the reader and the views it gives.
   JsonReader(std::string_view text, std::string where);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/clock.h"
 #include "bench/surface.h"
 #include "debug/stages.h"
 #include "engine/backend.h"
@@ -13,10 +14,6 @@ namespace doppler {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
 // Asks the system to forget what it holds of the artefact's files, so that the next load reads them.
 void drop_cached(const std::filesystem::path& folder) {
   std::error_code ec;

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <memory>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "bench/line_process.h"
 #include "bench/prompt.h"
@@ -20,10 +21,6 @@ namespace doppler {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
 constexpr double kMiB = 1024.0 * 1024.0;
 
 Json load_request(const PeerEngine& engine, const PeerWorkload& workload, int context) {

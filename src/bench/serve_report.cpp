@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kTimes[] = {"ttft_ms", "tpot_ms", "itl_ms", "e2e_ms"};
 constexpr const char* kNames[] = {"time to first token", "time per output token", "between tokens", "end to end"};
-constexpr const char* kColours[] = {"#2b5fd9", "#e08a1e", "#1e7d4f", "#a03cc0"};
+constexpr const char* kLineColours[] = {"#2b5fd9", "#e08a1e", "#1e7d4f", "#a03cc0"};
 constexpr int kSlices = 50;  // of the duration, in a chart
 
 // By the names of kTimes, in milliseconds, of the requests that were answered.
@@ -162,7 +162,7 @@ std::string ServeResult::to_svg() const {
   std::vector<Series> by_percentile;
   for (size_t i = 0; i < times.size(); ++i) {
     if (times[i].empty()) continue;
-    Series series{kNames[i], kColours[i], {}};
+    Series series{kNames[i], kLineColours[i], {}};
     for (int p = 1; p <= 99; p += 2) series.points.emplace_back(p, percentile(times[i], p));
     by_percentile.push_back(std::move(series));
   }
@@ -176,7 +176,7 @@ std::string ServeResult::to_svg() const {
     for (const double gap : s.gaps_s) ++chunks[static_cast<size_t>(slice_of(at += gap))];
     for (int i = slice_of(s.sent_s); i <= slice_of(s.sent_s + s.e2e_s); ++i) ++flying[static_cast<size_t>(i)];
   }
-  Series rate{"", kColours[0], {}}, requests{"", kColours[1], {}};
+  Series rate{"", kLineColours[0], {}}, requests{"", kLineColours[1], {}};
   for (size_t i = 0; i < kSlices; ++i) {
     const double middle = (static_cast<double>(i) + 0.5) * slice;
     rate.points.emplace_back(middle, chunks[i] / slice);

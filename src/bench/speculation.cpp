@@ -3,6 +3,7 @@
 
 #include <chrono>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/say.h"
 #include "bench/inference.h"
@@ -16,10 +17,6 @@ namespace doppler {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
 constexpr int kEdited = 16;  // one token in so many is another than in the prompt
 
 // Writes `answer` behind the prompt, whatever the model would say: the passes and the choices that writing it takes.

@@ -19,7 +19,7 @@ namespace {
 
 constexpr double kLineEvery = 10;  // seconds between two lines about how far it is, where nobody sees a bar
 
-struct Arguments {
+struct BatchArguments {
   std::string input, output, shard;
   std::vector<std::string> models;
   EngineArguments engine;
@@ -43,7 +43,7 @@ void read_shard(const std::string& text, serve::BatchOptions& options) {
         .got = text});
 }
 
-void run(const Arguments& a) {
+void run_batch(const BatchArguments& a) {
   serve::BatchOptions options;
   options.input = a.input;
   options.output = a.output;
@@ -83,7 +83,7 @@ void run(const Arguments& a) {
 }  // namespace
 
 void add_batch(Verb app) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<BatchArguments>();
   Verb verb = app.add_verb("batch", "Answer a file of requests in OpenAI's batch form");
   verb.add_option("input", a->input,
                   "Requests, one JSON object on each line: custom_id, url (/v1/chat/completions, /v1/completions, "
@@ -105,7 +105,7 @@ void add_batch(Verb app) {
       .show_default();
   add_engine_options(verb, a->engine);
   verb.footer("Example:\n  doppler batch requests.jsonl answers.jsonl models/tiny");
-  verb.callback([a] { run(*a); });
+  verb.callback([a] { run_batch(*a); });
 }
 
 }  // namespace doppler

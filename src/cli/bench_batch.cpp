@@ -12,13 +12,13 @@
 namespace doppler {
 namespace {
 
-struct BatchArguments {
+struct BenchBatchArguments {
   std::string model, output;
   BatchWorkload workload;
   bool json = false;
 };
 
-void run_batch(const BatchArguments& a) {
+void run_bench_batch(const BenchBatchArguments& a) {
   const auto progress = [](std::string_view line) {
     if (info_enabled()) show_status(line);
   };
@@ -31,7 +31,7 @@ void run_batch(const BatchArguments& a) {
 }  // namespace
 
 void add_bench_batch(Verb bench) {
-  auto arguments = std::make_shared<BatchArguments>();
+  auto arguments = std::make_shared<BenchBatchArguments>();
   Verb batch = bench.add_verb("batch", "Decode speed of many sequences together");
   batch.add_option("model", arguments->model, kModelHelp);
   batch.add_option("--sequences", arguments->workload.sequences, "How many sequences: 1,8,32")
@@ -49,7 +49,7 @@ void add_bench_batch(Verb bench) {
   batch.add_option("--output", arguments->output, "Write the JSON result to this file");
   batch.add_flag("--json", arguments->json, "Print one JSON object");
   batch.footer("Example:\n  doppler bench batch --sequences 1,8,32 --prompt-tokens 128 --tokens 128");
-  batch.callback([arguments] { run_batch(*arguments); });
+  batch.callback([arguments] { run_bench_batch(*arguments); });
 }
 
 }  // namespace doppler

@@ -29,9 +29,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kVersion = "3.22.1";  // of node-llama-cpp
+constexpr const char* kPeerVersion = "3.22.1";  // of node-llama-cpp
 
-struct Arguments {
+struct PeersArguments {
   std::string model;
   std::vector<std::string> quants = {"q4_k_m", "q4_0"};
   PeerWorkload workload;
@@ -80,7 +80,7 @@ bool run_logged(const std::vector<std::string>& command, const fs::path& folder,
 fs::path install(const std::function<void(std::string_view)>& progress) {
   const fs::path folder = program_path().parent_path() / "peers";
   std::error_code ec;
-  const fs::path mark = folder / fmt::format("installed-{}", kVersion);
+  const fs::path mark = folder / fmt::format("installed-{}", kPeerVersion);
   if (fs::exists(mark, ec)) return folder;
   struct utsname machine {};
   ::uname(&machine);
@@ -90,8 +90,8 @@ fs::path install(const std::function<void(std::string_view)>& progress) {
   write_file_whole(folder / "package.json",
                    Json{{"private", true},
                         {"dependencies",
-                         {{"node-llama-cpp", kVersion},
-                          {arm ? "@node-llama-cpp/linux-arm64" : "@node-llama-cpp/linux-x64", kVersion}}}}
+                         {{"node-llama-cpp", kPeerVersion},
+                          {arm ? "@node-llama-cpp/linux-arm64" : "@node-llama-cpp/linux-x64", kPeerVersion}}}}
                        .dump(1));
   const fs::path log = folder / "npm.log";
   if (!run_logged({"npm", "install", "--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund"}, folder, log)) {
@@ -112,7 +112,7 @@ fs::path held_back(const fs::path& peers) {
   const std::string name = asked ? asked : "";
   const std::string kind = name == "portable" ? "x64" : name == "avx2" ? "haswell" : name == "avx512" ? "icelake" : "";
   if (kind.empty()) return peers;
-  const fs::path folder = peers / ("only-" + kind), mark = folder / fmt::format("installed-{}", kVersion);
+  const fs::path folder = peers / ("only-" + kind), mark = folder / fmt::format("installed-{}", kPeerVersion);
   std::error_code ec;
   if (fs::exists(mark, ec)) return folder;
   fs::remove_all(folder, ec);
@@ -158,7 +158,7 @@ struct Exports {
   fs::path folder;
 };
 
-void run(Arguments& arguments) {
+void run_peers(PeersArguments& arguments) {
   const bool terminal = isatty(STDERR_FILENO) != 0;
   const auto progress = [&](std::string_view line) {
     if (terminal) show_status(line);
@@ -199,7 +199,7 @@ void run(Arguments& arguments) {
 }  // namespace
 
 void add_bench_peers(Verb bench) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<PeersArguments>();
   Verb verb = bench.add_verb("peers", "This engine beside llama.cpp on the CPU: same weights, in turns");
   verb.add_option("model", arguments->model, kModelHelp);
   verb.add_option("--quant", arguments->quants,
@@ -220,7 +220,7 @@ void add_bench_peers(Verb bench) {
   verb.footer(
       "Fetches npm's node-llama-cpp (30 MB) into peers/ beside the program on first use; needs node 20.\n"
       "Example:\n  doppler synth gemma-3-1b /tmp/1b && doppler bench peers /tmp/1b");
-  verb.callback([arguments] { run(*arguments); });
+  verb.callback([arguments] { run_peers(*arguments); });
   Verb worker = bench.add_verb("peer-worker", "");
   worker.hide();  // for peers only
   worker.callback([] { serve_peer(); });

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kRequests = 100;  // where neither --requests nor --seconds is given
 
-struct ServeArguments {
+struct BenchServeArguments {
   std::string url, prompt_tokens = "128", tokens = "128", body, api_key, output, plot;
   ServeWorkload workload;
   LoadTarget target;
@@ -43,7 +43,7 @@ LengthRange length_range(const std::string& text, const char* option) {
   return range;
 }
 
-LoadTarget target_of(const ServeArguments& a) {
+LoadTarget target_of(const BenchServeArguments& a) {
   const Url url = parse_url(a.url);
   if (url.scheme != "http") {
     fail({.code = ErrorCode::kUsage,
@@ -62,7 +62,7 @@ LoadTarget target_of(const ServeArguments& a) {
   return target;
 }
 
-void run_serve(const ServeArguments& a) {
+void run_bench_serve(const BenchServeArguments& a) {
   const auto progress = [](std::string_view line) {
     if (info_enabled()) fmt::print(stderr, "\r\033[K{}", line);
   };
@@ -90,7 +90,7 @@ void run_serve(const ServeArguments& a) {
 }  // namespace
 
 void add_bench_serve(Verb bench) {
-  auto a = std::make_shared<ServeArguments>();
+  auto a = std::make_shared<BenchServeArguments>();
   Verb serve = bench.add_verb("serve", "Load on a server of OpenAI's API, ours or another: the times that clients see");
   serve.add_option("url", a->url, "Its address: http://127.0.0.1:8080, with or without /v1").required();
   serve.add_flag("--remote", a->target.remote, "Let the address be another machine's: this is a load generator");
@@ -138,7 +138,7 @@ void add_bench_serve(Verb bench) {
       "Examples:\n  doppler bench serve http://127.0.0.1:8080 --clients 8 --requests 200\n"
       "  doppler bench serve http://127.0.0.1:8080 --rate 4 --seconds 60 --prompt-tokens 64-512 --tokens 16-128 "
       "--shared-prefix 0.5 --slo-ttft-ms 500 --slo-tpot-ms 50 --plot load.svg");
-  serve.callback([a] { run_serve(*a); });
+  serve.callback([a] { run_bench_serve(*a); });
 }
 
 }  // namespace doppler

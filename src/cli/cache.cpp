@@ -15,7 +15,7 @@
 namespace doppler {
 namespace {
 
-struct Arguments {
+struct CacheArguments {
   std::string model;
   bool json = false, dry_run = false;
 };
@@ -24,7 +24,7 @@ std::string joined(const std::vector<std::string>& words) {
   return words.empty() ? "-" : fmt::format("{}", fmt::join(words, ", "));
 }
 
-void list(const Arguments& arguments) {
+void list(const CacheArguments& arguments) {
   const std::vector<CachedModel> models = cached_models(settings_from_environment());
   if (arguments.json) {
     Json out = Json::array();
@@ -48,7 +48,7 @@ void list(const Arguments& arguments) {
   if (models.empty()) say("no models are here; doppler pull hf:org/repo fetches one");
 }
 
-void du(const Arguments& arguments) {
+void du(const CacheArguments& arguments) {
   const HubSettings settings = settings_from_environment();
   CachedModel all;
   Json models = Json::array();
@@ -76,7 +76,7 @@ void du(const Arguments& arguments) {
   line(all, fmt::format("in {} and {}", settings.hub.string(), settings.own.string()));
 }
 
-void rm(const Arguments& arguments) {
+void rm(const CacheArguments& arguments) {
   const HubSettings settings = settings_from_environment();
   const ModelName name = parse_model_name(arguments.model, settings.endpoint);
   if (name.kind == ModelName::Kind::kPath) {
@@ -94,7 +94,7 @@ void rm(const Arguments& arguments) {
 }  // namespace
 
 void add_cache(Verb app) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<CacheArguments>();
   Verb list_verb = app.add_verb("list", "The models that were fetched");
   list_verb.add_flag("--json", a->json, "Print a JSON list");
   list_verb.footer("Example:\n  doppler list");

@@ -13,10 +13,10 @@
 namespace doppler {
 namespace {
 
-struct Preset {
+struct ConfigPreset {
   const char *name, *json;
 };
-constexpr Preset kPresets[] = {
+constexpr ConfigPreset kPresets[] = {
     {"default", R"({"log": "info"})"},
     {"bench", R"({"log": "silent", "no_self_test": true, "decode_batch": 16, "runs": 5})"},
     {"debug", R"({"log": "verbose", "trace": "loader,perf", "nan_check": true})"},
@@ -27,9 +27,9 @@ std::string option_of(std::string key) {
   return "--" + key;
 }
 
-const Preset* find_preset(const std::string& name) {
+const ConfigPreset* find_preset(const std::string& name) {
   const auto found =
-      std::find_if(std::begin(kPresets), std::end(kPresets), [&](const Preset& p) { return p.name == name; });
+      std::find_if(std::begin(kPresets), std::end(kPresets), [&](const ConfigPreset& p) { return p.name == name; });
   return found == std::end(kPresets) ? nullptr : found;
 }
 
@@ -42,7 +42,7 @@ void merge(Config& config, const Json& json, const std::string& source) {
           .got = brief(json)});
   }
   if (const Json* preset = find(json, "preset")) {
-    const Preset* found = preset->is_string() ? find_preset(preset->get<std::string>()) : nullptr;
+    const ConfigPreset* found = preset->is_string() ? find_preset(preset->get<std::string>()) : nullptr;
     if (!found) {
       fail({.code = ErrorCode::kUsage,
             .what = "an unknown preset",
@@ -58,7 +58,7 @@ void merge(Config& config, const Json& json, const std::string& source) {
 }
 
 void add_source(Config& config, const std::string& word) {
-  if (const Preset* preset = find_preset(word)) {
+  if (const ConfigPreset* preset = find_preset(word)) {
     merge(config, parse_json(preset->json, preset->name), "preset " + word);
   } else if (word.find('{') != std::string::npos) {
     merge(config, parse_json(word, "--config"), "--config");

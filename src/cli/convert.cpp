@@ -15,7 +15,7 @@
 namespace doppler {
 namespace {
 
-struct Arguments {
+struct ConvertArguments {
   std::string source, target, quant, family;
   std::vector<std::string> ignored_keys;
   ConvertOptions options;
@@ -23,9 +23,9 @@ struct Arguments {
 };
 
 // A target called *.gguf is a file for llama.cpp.
-bool wants_gguf(const Arguments& arguments) { return arguments.target.ends_with(".gguf"); }
+bool wants_gguf(const ConvertArguments& arguments) { return arguments.target.ends_with(".gguf"); }
 
-void run(Arguments& arguments) {
+void run_convert(ConvertArguments& arguments) {
   ConvertOptions& options = arguments.options;
   if (!arguments.quant.empty() && !wants_gguf(arguments)) options.recipe = recipe_named(arguments.quant);
   options.family_file = arguments.family;
@@ -62,7 +62,7 @@ void run(Arguments& arguments) {
 }  // namespace
 
 void add_convert(Verb app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ConvertArguments>();
   ConvertOptions& options = arguments->options;
   Verb verb = app.add_verb(
       "convert", "Turn a Hugging Face folder or a GGUF file into an artefact Doppler runs, or that into a GGUF");
@@ -94,7 +94,7 @@ void add_convert(Verb app) {
       "Example:\n  doppler convert ~/models/gemma-3-1b-it ~/models/gemma-3-1b-q4 --quant q4_k_m\n"
       "  doppler convert hf:org/repo ~/models/mine --quant q8_0\n"
       "  doppler convert models/tiny /tmp/tiny.gguf && doppler run /tmp/tiny.gguf \"What color is the sky?\"");
-  verb.callback([arguments] { run(*arguments); });
+  verb.callback([arguments] { run_convert(*arguments); });
 }
 
 }  // namespace doppler

@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kUsualPrompt = "The color of the sky is";
 
-struct Arguments {
+struct DebugArguments {
   std::string model, prompt, prompt_file, backend = "auto", compare, dump, html, head;
   std::vector<int32_t> prompt_ids;
   std::vector<int> layers, positions;
@@ -32,7 +32,7 @@ struct Arguments {
   bool chat = false, all = false, json = false, nan_check = false, no_verify = false;
 };
 
-std::vector<int32_t> prompt_of(const Arguments& a, const LoadedModel& model, const Stages* reference) {
+std::vector<int32_t> prompt_of(const DebugArguments& a, const LoadedModel& model, const Stages* reference) {
   const int given = !a.prompt.empty() + !a.prompt_file.empty() + !a.prompt_ids.empty();
   if (given > 1)
     fail({.code = ErrorCode::kUsage,
@@ -92,28 +92,28 @@ std::vector<Scored> top_logits(std::span<const float> logits, size_t count) {
   return top;
 }
 
-std::string piece(const LoadedModel& model, int32_t id) {
+std::string quoted_piece(const LoadedModel& model, int32_t id) {
   return model.tokenizer ? model.tokenizer->decode(std::vector<int32_t>{id}, false) : fmt::format("<{}>", id);
 }
 
 // The tokens of --watch: the first token of each text.
-std::vector<std::pair<std::string, int32_t>> watched(const Arguments& a, const LoadedModel& model) {
+std::vector<std::pair<std::string, int32_t>> watched(const DebugArguments& a, const LoadedModel& model) {
   std::vector<std::pair<std::string, int32_t>> list;
   for (const std::string& text : a.watch) {
     const std::vector<int32_t> ids = model.need_tokenizer().encode(text, false);
     if (ids.empty()) fail({.code = ErrorCode::kUsage, .what = "no token to watch", .where = "--watch", .got = text});
     if (ids.size() > 1) {
-      say("'{}' is {} tokens; the first, '{}', is watched", text, ids.size(), piece(model, ids[0]));
+      say("'{}' is {} tokens; the first, '{}', is watched", text, ids.size(), quoted_piece(model, ids[0]));
     }
     list.emplace_back(text, ids[0]);
   }
   return list;
 }
 
-Json logits_json(const Arguments& a, const LoadedModel& model, std::span<const float> logits) {
+Json logits_json(const DebugArguments& a, const LoadedModel& model, std::span<const float> logits) {
   Json json = {{"top", Json::array()}, {"watch", Json::array()}};
   for (const Scored& s : top_logits(logits, 5)) {
-    json["top"].push_back({{"id", s.id}, {"text", piece(model, s.id)}, {"logit", s.logit}});
+    json["top"].push_back({{"id", s.id}, {"text", quoted_piece(model, s.id)}, {"logit", s.logit}});
   }
   for (const auto& [text, id] : watched(a, model)) {
     const float logit = logits[static_cast<size_t>(id)];
@@ -137,8 +137,6 @@ void print_logits(const Json& json) {
 
 void print_json(const Json& json) { fmt::print("{}\n", json.dump(1)); }
 
-std::string kind_of(const Arguments& a) { return a.compare.empty() ? "" : a.compare; }
-
 void write_dump(const std::string& folder, const Stages& run, const LoadedModel& model) {
   FolderWriter writer{std::filesystem::path(folder)};
   write_stages(writer.path() / "stages.safetensors", run);
@@ -151,8 +149,8 @@ void write_dump(const std::string& folder, const Stages& run, const LoadedModel&
 }
 
 // The run with its taps; --nan-check ends it at the first value that is not finite.
-Stages run_watched(const Arguments& a, const LoadedModel& model, Executor& executor, std::span<const int32_t> prompt,
-                   const TapSteps& steps) {
+Stages run_watched(const DebugArguments& a, const LoadedModel& model, Executor& executor,
+                   std::span<const int32_t> prompt, const TapSteps& steps) {
   Tap watch;
   if (a.nan_check) {
     watch = [](const Step& step, std::span<const float> data, int tokens, int position) {
@@ -177,7 +175,7 @@ Stages run_watched(const Arguments& a, const LoadedModel& model, Executor& execu
   }
 }
 
-void debug(const Arguments& a) {
+void debug(const DebugArguments& a) {
   const LoadedModel model = open_model(a.model);
   std::unique_ptr<Stages> reference;
   if (!a.compare.empty() && !is_backend(a.compare)) reference = std::make_unique<Stages>(read_reference(a.compare));
@@ -238,7 +236,7 @@ void debug(const Arguments& a) {
     }
   }
   if (!a.dump.empty()) write_dump(a.dump, run, model);
-  if (!a.html.empty()) write_debug_page(a.html, a.head, model, backend, run, comparison.get(), kind_of(a));
+  if (!a.html.empty()) write_debug_page(a.html, a.head, model, backend, run, comparison.get(), a.compare);
   if (a.json) print_json(json);
   if (faulty) throw CheckFailed{};
 }
@@ -246,7 +244,7 @@ void debug(const Arguments& a) {
 }  // namespace
 
 void add_debug(Verb app) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<DebugArguments>();
   Verb verb = app.add_verb("debug", "Look into a run, and name the first step that is wrong");
   verb.add_option("model", a->model, kModelHelp);
   verb.add_option("--prompt", a->prompt,

@@ -61,7 +61,7 @@ AttentionHead attention_of(const LoadedModel& model, const Stages& run, const st
   return result;
 }
 
-std::string piece(const LoadedModel& model, int32_t id) {
+std::string shown_piece(const LoadedModel& model, int32_t id) {
   return model.tokenizer ? model.tokenizer->decode(std::vector<int32_t>{id}, false) : fmt::format("{} ", id);
 }
 
@@ -78,18 +78,19 @@ void write_debug_page(const std::filesystem::path& path, const std::string& head
   page.plan = &model.plan;
   page.comparison = comparison;
   page.attention = attention_of(model, run, head);
-  for (const int32_t id : run.prompt_ids) page.tokens.push_back(piece(model, id));
+  for (const int32_t id : run.prompt_ids) page.tokens.push_back(shown_piece(model, id));
   if (const Stage* logits = run.find("logits"); logits && logits->position == 0) {
     for (int p = 0; p + 1 < logits->rows(); ++p) {
       const int32_t next = run.prompt_ids[static_cast<size_t>(p + 1)];
-      page.probabilities.push_back({piece(model, next), std::exp(-negative_log_likelihood(logits->row(p), next))});
+      page.probabilities.push_back(
+          {shown_piece(model, next), std::exp(-negative_log_likelihood(logits->row(p), next))});
     }
     std::vector<std::pair<float, int32_t>> order;
     const std::span<const float> last = logits->row(logits->rows() - 1);
     for (size_t i = 0; i < last.size(); ++i) order.emplace_back(-last[i], static_cast<int32_t>(i));
     std::sort(order.begin(), order.end());
     for (size_t i = 0; i < std::min<size_t>(5, order.size()); ++i) {
-      page.top.emplace_back(piece(model, order[i].second), -order[i].first);
+      page.top.emplace_back(shown_piece(model, order[i].second), -order[i].first);
     }
   }
   write_file_whole(path, debug_page(page));

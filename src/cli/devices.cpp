@@ -11,7 +11,7 @@
 namespace doppler {
 namespace {
 
-std::string megabytes(uint64_t bytes) { return fmt::format("{} MiB", bytes >> 20); }
+std::string mebibytes(uint64_t bytes) { return fmt::format("{} MiB", bytes >> 20); }
 
 }  // namespace
 
@@ -62,8 +62,8 @@ std::string to_text(size_t index, const gpu::AdapterInfo& adapter) {
                       adapter.architecture, adapter.backend);
   text += fmt::format("   driver    {}\n", adapter.description.empty() ? "not told" : visible(adapter.description));
   text += fmt::format("   features  {}\n", features.empty() ? "none of the optional ones" : features);
-  text += fmt::format("   memory    buffers up to {}, bindings up to {}\n", megabytes(l.max_buffer_bytes),
-                      megabytes(l.max_binding_bytes));
+  text += fmt::format("   memory    buffers up to {}, bindings up to {}\n", mebibytes(l.max_buffer_bytes),
+                      mebibytes(l.max_binding_bytes));
   text += fmt::format("   kernels   {} storage buffers, {} KiB workgroup memory, {} threads a workgroup\n",
                       l.storage_buffers, l.workgroup_bytes >> 10, l.invocations);
   return text;

@@ -28,7 +28,7 @@ double most_tokens(const Examination& e, const ModelFit& model) {
 }
 bool fits(const Examination& e, const ModelFit& model) { return model.bytes() <= static_cast<double>(e.memory); }
 
-Json to_json(const Examination& e, const std::vector<Finding>& list) {
+Json report_json(const Examination& e, const std::vector<Finding>& list) {
   Json json = {{"version", e.version}, {"system", e.system}, {"healthy", healthy(list)}};
   json["cpu"] = {
       {"name", e.cpu.name},         {"cores", e.cpu.cores},   {"kernels", e.cpu.used}, {"availableKernels", e.cpu.sets},
@@ -38,7 +38,7 @@ Json to_json(const Examination& e, const std::vector<Finding>& list) {
                     {"largePages", e.large_pages},
                     {"readBytesPerSecond", e.read_bandwidth}};
   Json adapters = Json::array();
-  for (const gpu::AdapterInfo& adapter : e.adapters) adapters.push_back(doppler::to_json(adapter));
+  for (const gpu::AdapterInfo& adapter : e.adapters) adapters.push_back(to_json(adapter));
   json["webgpu"] = {{"built", e.gpu_built},
                     {"library", e.library},
                     {"libraryWhy", e.library_why},
@@ -112,11 +112,11 @@ void print_models(const Examination& e) {
   }
 }
 
-void run(const Options& options, bool as_json) {
+void run_doctor(const Options& options, bool as_json) {
   const Examination e = examine(options);
   const std::vector<Finding> list = findings(e);
   if (as_json) {
-    fmt::print("{}\n", to_json(e, list).dump(1));
+    fmt::print("{}\n", report_json(e, list).dump(1));
   } else {
     print_machine(e);
     print_tests(e);
@@ -143,7 +143,7 @@ void add_doctor(Verb app) {
   verb.footer(
       "The text is fit for a bug report. Exit code 0 when every self-test passed, 1 when one failed.\n"
       "Example:\n  doppler doctor > report.txt");
-  verb.callback([options, json] { run(*options, *json); });
+  verb.callback([options, json] { run_doctor(*options, *json); });
 }
 
 }  // namespace doppler

@@ -10,6 +10,8 @@
 
 namespace doppler::doctor {
 
+inline constexpr size_t kFailuresKept = 5;
+
 // Checks of one thing against the truth.
 struct SelfTest {
   std::string what;  // "CPU kernels, avx2"
@@ -17,7 +19,7 @@ struct SelfTest {
   int all = 0;       // that there are; the others were left out, for the time they take
   double worst = 0;  // error in units of its bound, of those that passed
   double seconds = 0;
-  std::vector<std::string> failures = {};  // the first few, in words
+  std::vector<std::string> failures = {};  // the first kFailuresKept, in words
 };
 
 // A published model in the usual quantisation, by its architecture alone.

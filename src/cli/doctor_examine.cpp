@@ -21,7 +21,6 @@
 namespace doppler::doctor {
 namespace {
 
-constexpr size_t kFailuresKept = 5;
 constexpr const char* kPrompt = "The color of the sky is";
 
 class Stopwatch {

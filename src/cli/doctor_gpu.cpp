@@ -13,7 +13,6 @@ namespace doppler::doctor {
 namespace {
 
 constexpr double kSeconds = 10;
-constexpr size_t kFailuresKept = 5;
 
 // The operation and the first word of the name, which is the type of the weights where there are any.
 std::string kind_of(const gpu::KernelCase& c) { return c.op + " " + c.name.substr(0, c.name.find(' ')); }

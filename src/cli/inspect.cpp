@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Arguments {
+struct InspectArguments {
   std::string model;
   int context = 0;
   bool tensors = false, plan = false, json = false;
@@ -182,7 +182,7 @@ void print_facts(const Facts& f) {
   for (const std::string& note : f.notes) line("note", note);
 }
 
-Json to_json(const Facts& f, const Arguments& arguments) {
+Json facts_json(const Facts& f, const InspectArguments& arguments) {
   Json out;
   out["model"] = f.config.id;
   out["family"] = f.family;
@@ -219,10 +219,10 @@ Json to_json(const Facts& f, const Arguments& arguments) {
   return out;
 }
 
-void run(const Arguments& arguments) {
+void run_inspect(const InspectArguments& arguments) {
   const Facts facts = gather(local_model(arguments.model), arguments.context);
   if (arguments.json) {
-    fmt::print("{}\n", to_json(facts, arguments).dump(1));
+    fmt::print("{}\n", facts_json(facts, arguments).dump(1));
     return;
   }
   print_facts(facts);
@@ -243,7 +243,7 @@ void run(const Arguments& arguments) {
 }  // namespace
 
 void add_inspect(Verb app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<InspectArguments>();
   Verb verb = app.add_verb("inspect", "Show what a model is and what it needs");
   verb.add_option("model", arguments->model, kModelHelp);
   verb.add_option("--context", arguments->context, "Tokens of context to reckon memory for").positive();
@@ -251,7 +251,7 @@ void add_inspect(Verb app) {
   verb.add_flag("--plan", arguments->plan, "List every step of the computation");
   verb.add_flag("--json", arguments->json, "Print one JSON object");
   verb.footer("Example:\n  doppler inspect models/tiny --context 1024 --tensors");
-  verb.callback([arguments] { run(*arguments); });
+  verb.callback([arguments] { run_inspect(*arguments); });
 }
 
 }  // namespace doppler

@@ -17,7 +17,7 @@
 namespace doppler {
 namespace {
 
-struct Arguments {
+struct PerplexityArguments {
   std::string model, text, ids, against, backend = "auto";
   ScoreOptions score;
   int threads = 0, device = -1;
@@ -25,7 +25,7 @@ struct Arguments {
   bool json = false, no_verify = false;
 };
 
-std::vector<int32_t> tokens_of(const Arguments& a, const LoadedModel& model) {
+std::vector<int32_t> tokens_of(const PerplexityArguments& a, const LoadedModel& model) {
   if (a.text.empty() == a.ids.empty()) {
     fail({.code = ErrorCode::kUsage,
           .what = "give a text or its tokens",
@@ -36,7 +36,7 @@ std::vector<int32_t> tokens_of(const Arguments& a, const LoadedModel& model) {
   return model.need_tokenizer().encode(read_input(a.text), true);
 }
 
-void run(Arguments a) {
+void run_perplexity(PerplexityArguments a) {
   const LoadedModel model = open_model(a.model);
   const std::vector<int32_t> tokens = tokens_of(a, model);
   if (tokens.size() < 2)
@@ -98,7 +98,7 @@ void run(Arguments a) {
 }  // namespace
 
 void add_perplexity(Verb app) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<PerplexityArguments>();
   Verb verb = app.add_verb("perplexity", "How well a model predicts a text, and how far two models differ");
   verb.add_option("model", a->model, kModelHelp);
   verb.add_option("--text", a->text, "A file of text");
@@ -115,7 +115,7 @@ void add_perplexity(Verb app) {
   verb.footer(
       "Example:\n  doppler perplexity models/tiny --ids tests/data/tiny/val_tokens.npy\n"
       "  doppler perplexity model-q4 --text book.txt --against model-bf16");
-  verb.callback([a] { run(*a); });
+  verb.callback([a] { run_perplexity(*a); });
 }
 
 }  // namespace doppler

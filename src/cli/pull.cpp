@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Arguments {
+struct PullArguments {
   std::string model;
   int connections = 4;
   bool dry_run = false, json = false, keep = false;
@@ -104,7 +104,7 @@ int longest_context(const Needs& needs, uint64_t memory) {
   return most;
 }
 
-void dry_run(const Arguments& arguments, const PullPlan& plan, const PullOptions& options) {
+void dry_run(const PullArguments& arguments, const PullPlan& plan, const PullOptions& options) {
   const std::optional<Needs> needs = needs_of(plan, options);
   const uint64_t memory = machine_memory();
   const int context = needs ? std::min(default_context(needs->config), needs->config.max_context) : 0;
@@ -138,7 +138,7 @@ void dry_run(const Arguments& arguments, const PullPlan& plan, const PullOptions
     fmt::print("it does not fit\n");
 }
 
-void run(const Arguments& arguments) {
+void run_pull(const PullArguments& arguments) {
   with_pull_options([&](const PullOptions& given) {
     PullOptions options = given;
     options.download.connections = arguments.connections;
@@ -163,7 +163,7 @@ void run(const Arguments& arguments) {
 }  // namespace
 
 void add_pull(Verb app) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<PullArguments>();
   Verb verb = app.add_verb("pull", "Fetch a model from the Hugging Face hub or an address, and say where it lies");
   verb.add_option("model", a->model, "hf:org/repo[@revision][:file or quantisation], or https://…/NAME.gguf")
       .required();
@@ -177,7 +177,7 @@ void add_pull(Verb app) {
       "Examples:\n  doppler pull hf:org/repo --dry-run\n  doppler pull hf:org/repo:Q8_0 && doppler run "
       "hf:org/repo:Q8_0 "
       "--chat");
-  verb.callback([a] { run(*a); });
+  verb.callback([a] { run_pull(*a); });
 }
 
 }  // namespace doppler

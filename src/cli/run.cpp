@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-struct Arguments {
+struct RunArguments {
   std::vector<std::string> words;  // [MODEL] [PROMPT]
   std::string prompt, prompt_file, system, backend = "auto", speculate = "auto";
   std::string grammar, json_schema;
@@ -46,7 +46,7 @@ bool is_model(const std::string& word) {
 }
 
 // Sorts the words into model and prompt: two are both, one is the model if something of that name exists.
-void take_words(Arguments& a, std::string& model, bool& has_prompt) {
+void take_words(RunArguments& a, std::string& model, bool& has_prompt) {
   if (a.words.size() == 2 || (a.words.size() == 1 && is_model(a.words[0]))) model = a.words[0];
   const bool worded = a.words.size() == 2 || (a.words.size() == 1 && model.empty());
   if (worded) a.prompt = a.words.back();
@@ -63,7 +63,7 @@ void take_words(Arguments& a, std::string& model, bool& has_prompt) {
 }
 
 // --speculate is one of its words, or a draft model.
-bool names_draft(const Arguments& a) {
+bool names_draft(const RunArguments& a) {
   return std::find(std::begin(kSpeculationNames), std::end(kSpeculationNames), a.speculate) ==
          std::end(kSpeculationNames);
 }
@@ -87,7 +87,7 @@ void check_draft(const LoadedModel& draft, const LoadedModel& model, const std::
   }
 }
 
-std::shared_ptr<const TokenGrammar> grammar_of(const Arguments& a, const LoadedModel& model) {
+std::shared_ptr<const TokenGrammar> grammar_of(const RunArguments& a, const LoadedModel& model) {
   if (a.grammar.empty() && a.json_schema.empty() && !a.json_object) return nullptr;
   const auto trie = TokenTrie::make(model.need_tokenizer());
   if (!a.grammar.empty()) return grammar_from_gbnf(read_input(a.grammar), a.grammar, trie);
@@ -97,7 +97,7 @@ std::shared_ptr<const TokenGrammar> grammar_of(const Arguments& a, const LoadedM
                        : grammar_from_json_schema(read_input(a.json_schema), a.json_schema, trie);
 }
 
-GenerateOptions generate_options(const Arguments& a, const LoadedModel& model) {
+GenerateOptions generate_options(const RunArguments& a, const LoadedModel& model) {
   const auto wish = [](const Option& option, auto value) {
     return option.given() ? std::optional(value) : std::nullopt;
   };
@@ -114,13 +114,13 @@ GenerateOptions generate_options(const Arguments& a, const LoadedModel& model) {
   return options;
 }
 
-Conversation opening(const Arguments& a) {
+Conversation opening(const RunArguments& a) {
   Conversation conversation;
   conversation.system = a.system;
   return conversation;
 }
 
-std::vector<int32_t> prompt_tokens(const Arguments& a, const LoadedModel& model, const InterruptFlag& interrupt) {
+std::vector<int32_t> prompt_tokens(const RunArguments& a, const LoadedModel& model, const InterruptFlag& interrupt) {
   if (a.prompt_ids_given.given()) return a.prompt_ids;
   const Tokenizer& tokenizer = model.need_tokenizer();
   const auto stopped = [&] { return interrupt.raised(); };
@@ -141,7 +141,7 @@ void print_speed(const Generation& generation, std::string_view backend) {
           t.prefill_tok_s(), generation.token_ids.size(), t.decode_tok_s(), name_of(generation.stop_reason));
 }
 
-void answer_once(const Arguments& a, const LoadedModel& model, Session& session, double load_ms) {
+void answer_once(const RunArguments& a, const LoadedModel& model, Session& session, double load_ms) {
   const InterruptFlag interrupt({SIGINT});
   const std::vector<int32_t> prompt = prompt_tokens(a, model, interrupt);
   const GenerateOptions options = generate_options(a, model);
@@ -189,7 +189,7 @@ void answer_once(const Arguments& a, const LoadedModel& model, Session& session,
 }
 
 // Options that contradict each other are refused: one of them would have no effect.
-void check_together(const Arguments& a) {
+void check_together(const RunArguments& a) {
   const auto refuse = [](bool both, const char* first, const char* second) {
     if (both) {
       fail({.code = ErrorCode::kUsage,
@@ -210,7 +210,7 @@ void check_together(const Arguments& a) {
 }
 
 // `draft` may be null.
-std::unique_ptr<Session> start_session(const Arguments& a, const LoadedModel& model, const LoadedModel* draft) {
+std::unique_ptr<Session> start_session(const RunArguments& a, const LoadedModel& model, const LoadedModel* draft) {
   if (draft) check_draft(*draft, model, a.speculate);
   const SessionWishes wishes{a.backend, a.device, a.context, a.threads, a.gpu_memory, !a.no_self_test, !a.no_verify};
   std::string backend_name;
@@ -233,7 +233,7 @@ std::unique_ptr<Session> start_session(const Arguments& a, const LoadedModel& mo
   return session;
 }
 
-void run(Arguments a) {
+void run(RunArguments a) {
   check_together(a);
   std::string path;
   bool has_prompt = false;
@@ -269,7 +269,7 @@ void run(Arguments a) {
 }  // namespace
 
 void add_run(Verb app) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<RunArguments>();
   Verb verb = app.add_verb("run", "Generate text with a model");
   verb.add_option(
           "words", a->words,

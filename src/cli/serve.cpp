@@ -18,7 +18,7 @@
 namespace doppler {
 namespace {
 
-struct Arguments {
+struct ServeArguments {
   std::vector<std::string> models, cors, hosts, api_keys;
   std::string host = "127.0.0.1", api_key_file;
   EngineArguments engine;
@@ -28,7 +28,7 @@ struct Arguments {
 };
 
 // Those of the command line and of the file; where there are none, the variable's.
-std::vector<std::string> api_keys(const Arguments& a) {
+std::vector<std::string> api_keys(const ServeArguments& a) {
   std::vector<std::string> keys = a.api_keys;
   if (!a.api_key_file.empty()) {
     std::istringstream lines(read_text_file(a.api_key_file));
@@ -44,7 +44,7 @@ std::vector<std::string> api_keys(const Arguments& a) {
   return keys;
 }
 
-void run(const Arguments& a) {
+void run_serve(const ServeArguments& a) {
   serve::ServeOptions options;
   options.http.address = a.host;
   options.http.port = static_cast<uint16_t>(a.port);
@@ -91,7 +91,7 @@ void run(const Arguments& a) {
 }  // namespace
 
 void add_serve(Verb app) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<ServeArguments>();
   Verb verb = app.add_verb("serve", "Answer over HTTP: OpenAI's, Anthropic's and Ollama's APIs");
   verb.add_option("models", a->models,
                   "What doppler run takes, or NAME=MODEL (default: the model that ships with Doppler); all but the "
@@ -138,7 +138,7 @@ void add_serve(Verb app) {
   verb.footer(
       "Example:\n  doppler serve models/tiny --port 8080\n  curl http://127.0.0.1:8080/v1/chat/completions -d "
       "'{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}'");
-  verb.callback([a] { run(*a); });
+  verb.callback([a] { run_serve(*a); });
 }
 
 }  // namespace doppler

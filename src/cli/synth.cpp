@@ -13,13 +13,13 @@
 namespace doppler {
 namespace {
 
-struct Arguments {
+struct SynthArguments {
   std::string architecture, target, quant = "q4_k_m";
   SynthOptions options;
   bool json = false;
 };
 
-void run(Arguments& arguments) {
+void run_synth(SynthArguments& arguments) {
   SynthOptions& options = arguments.options;
   options.recipe = recipe_named(arguments.quant);
   const Preset preset = preset_named(arguments.architecture);
@@ -46,7 +46,7 @@ std::string known_architectures() {
 }  // namespace
 
 void add_synth(Verb app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<SynthArguments>();
   SynthOptions& options = arguments->options;
   Verb verb = app.add_verb("synth", "Write a model of a real architecture with random weights, to measure");
   verb.add_option("architecture", arguments->architecture, known_architectures()).required();
@@ -61,7 +61,7 @@ void add_synth(Verb app) {
   verb.footer(
       "Example:\n  doppler synth gemma-3-1b /tmp/1b && doppler bench inference /tmp/1b\n"
       "The artefact has no tokenizer: use run --prompt-ids.");
-  verb.callback([arguments] { run(*arguments); });
+  verb.callback([arguments] { run_synth(*arguments); });
 }
 
 }  // namespace doppler

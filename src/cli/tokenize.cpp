@@ -19,7 +19,7 @@
 namespace doppler {
 namespace {
 
-struct Arguments {
+struct TokenizeArguments {
   std::string model, text, chat;
   Option text_given, chat_given;
   bool json = false, jsonl = false;
@@ -100,7 +100,7 @@ void serve_lines(const Tokenizer& tokenizer, const ChatTemplate& chat) {
   }
 }
 
-void tokenize(const Arguments& a) {
+void tokenize(const TokenizeArguments& a) {
   const int inputs = a.text_given.given() + a.chat_given.given() + a.jsonl;
   if (inputs != 1) {
     fail({.code = ErrorCode::kUsage,
@@ -138,7 +138,7 @@ void tokenize(const Arguments& a) {
 }  // namespace
 
 void add_tokenize(Verb app) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<TokenizeArguments>();
   Verb verb = app.add_verb("tokenize", "Show the tokens of a text, or the prompt of a conversation");
   verb.add_option("MODEL", a->model, "A folder with a tokenizer.json, or hf:org/repo of a checkpoint").required();
   a->text_given = verb.add_option("TEXT", a->text, "The text; - reads standard input");

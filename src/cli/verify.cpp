@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Arguments {
+struct VerifyArguments {
   std::string model;
   bool no_hashes = false, json = false;
 };
@@ -86,7 +86,7 @@ std::vector<std::string> find_faults(const fs::path& path, bool hashes, uint64_t
   return faults;
 }
 
-void run(const Arguments& arguments) {
+void run_verify(const VerifyArguments& arguments) {
   const fs::path path = local_model(arguments.model);
   uint64_t hashed = 0;
   const std::vector<std::string> faults = find_faults(path, !arguments.no_hashes, hashed);
@@ -112,7 +112,7 @@ void run(const Arguments& arguments) {
 }  // namespace
 
 void add_verify(Verb app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<VerifyArguments>();
   Verb verb = app.add_verb("verify", "Check a model: places and sizes, config against tensors, hashes or weights");
   verb.add_option("model", arguments->model, kModelHelp);
   verb.add_flag("--no-hashes", arguments->no_hashes, "Leave the weights' bytes unread");
@@ -121,7 +121,7 @@ void add_verify(Verb app) {
       "An artefact has hashes of its shards; of any other model every weight must be a finite number.\n"
       "Exits with 0 if the model is sound, with 1 and a list of faults if not.\n"
       "Example:\n  doppler verify models/tiny");
-  verb.callback([arguments] { run(*arguments); });
+  verb.callback([arguments] { run_verify(*arguments); });
 }
 
 }  // namespace doppler

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kPieceWeights = 8 << 20;
+constexpr int64_t kSynthWeights = 8 << 20;
 constexpr float kNormDeviation = 0.05f, kBiasDeviation = 0.02f;
 
 struct Task {
@@ -88,7 +88,7 @@ ArtefactReport synth(const Preset& preset, const fs::path& given_target, const S
       done += entry.weights();
     }
     const auto deviation = static_cast<float>(1 / std::sqrt(static_cast<double>(cols)));
-    const int64_t piece = std::clamp<int64_t>(kPieceWeights / cols, 1, rows);
+    const int64_t piece = std::clamp<int64_t>(kSynthWeights / cols, 1, rows);
     for (int64_t first = 0; matrix && first < rows; first += piece) {
       const int64_t count = std::min(piece, rows - first);
       buffer.resize(static_cast<size_t>(count) * stride);

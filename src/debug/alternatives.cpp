@@ -108,7 +108,7 @@ double relu(double g, double) { return std::max(g, 0.0); }
 double relu_squared(double g, double) { return g > 0 ? g * g : 0; }
 double gelu_erf(double g, double) { return 0.5 * g * (1 + std::erf(g / std::sqrt(2.0))); }
 double gelu_quick(double g, double) { return g / (1 + std::exp(-1.702 * g)); }
-double sigmoid(double g, double) { return 1 / (1 + std::exp(-g)); }
+double sigmoid_gate(double g, double) { return 1 / (1 + std::exp(-g)); }
 double identity(double g, double) { return g; }
 
 void glu_choices(ChangeList& list, const Glu& op) {
@@ -117,9 +117,12 @@ void glu_choices(ChangeList& list, const Glu& op) {
     if (a == op.activation) continue;
     list.add("activation", planned, std::string(name_of(a)), [a](Formula& f) { std::get<Glu>(f.op).activation = a; });
   }
-  const std::pair<Activate, const char*> others[] = {
-      {gelu_erf, "gelu (erf)"},       {relu, "relu"},       {gelu_quick, "gelu (x·sigmoid(1.702x))"},
-      {relu_squared, "relu squared"}, {sigmoid, "sigmoid"}, {identity, "none"}};
+  const std::pair<Activate, const char*> others[] = {{gelu_erf, "gelu (erf)"},
+                                                     {relu, "relu"},
+                                                     {gelu_quick, "gelu (x·sigmoid(1.702x))"},
+                                                     {relu_squared, "relu squared"},
+                                                     {sigmoid_gate, "sigmoid"},
+                                                     {identity, "none"}};
   for (const auto& [activate, name] : others) {
     list.add("activation", planned, name, [a = activate](Formula& f) { f.activate = a; });
   }

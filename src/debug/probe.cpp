@@ -17,7 +17,7 @@ namespace {
         .got = text});
 }
 
-int number(const std::string& word, const std::string& text) {
+int whole_number(const std::string& word, const std::string& text) {
   int value = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
   if (error != std::errc() || end != word.data() + word.size()) bad_probe(text, "'" + word + "' is no number");
@@ -43,9 +43,9 @@ Probe parse_probe(const std::string& text, const Plan& plan) {
     } else if (key == "tokens") {
       if (!tokens_given) probe.tokens.clear();
       tokens_given = true;
-      probe.tokens.push_back(number(word, text));
+      probe.tokens.push_back(whole_number(word, text));
     } else if (key == "dims") {
-      probe.dims.push_back(number(word, text));
+      probe.dims.push_back(whole_number(word, text));
     } else {
       bad_probe(text, "it has the keys stage, tokens and dims");
     }

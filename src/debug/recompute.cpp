@@ -20,11 +20,6 @@ bool known(const Operation& op) {
       op);
 }
 
-template <class T>
-size_t index(T i) {
-  return static_cast<size_t>(i);
-}
-
 }  // namespace
 
 Recomputation::Recomputation(const DebuggedModel& model, const Stages& source, std::span<const int32_t> tokens,

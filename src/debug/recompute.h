@@ -11,6 +11,12 @@
 
 namespace doppler {
 
+// A count or number of the plan as an index.
+template <class T>
+size_t index(T i) {
+  return static_cast<size_t>(i);
+}
+
 // The run's model, as the run has it.
 struct DebuggedModel {
   const ModelConfig& config;

@@ -12,11 +12,6 @@
 namespace doppler {
 namespace {
 
-template <class T>
-size_t index(T i) {
-  return static_cast<size_t>(i);
-}
-
 void round_to(DType type, std::span<float> values) {
   for (float& v : values) {
     if (type == DType::kBF16) v = bf16_to_f32(f32_to_bf16(v));

@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "engine/not_finite.h"
 #include "engine/sampler.h"
@@ -10,10 +11,6 @@ namespace doppler {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
 }  // namespace
 
 GreedyRun run_greedy(Executor& executor, std::span<const int32_t> prompt, int32_t first, int tokens, DecodePace& pace) {

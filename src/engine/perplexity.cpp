@@ -15,7 +15,7 @@
 namespace doppler {
 namespace {
 
-constexpr size_t kPiece = 64;  // inputs whose logits are held at once
+constexpr size_t kLogitRows = 64;  // inputs whose logits are held at once
 
 // ln Σ exp(logit)
 double log_total(std::span<const float> logits) {
@@ -95,8 +95,8 @@ TextScore score_text(Executor& executor, Executor* against, std::span<const int3
     std::optional<Context> other_context;
     if (against) other_context.emplace(*against);
     const size_t known = start == 0 ? 0 : inputs - stride;  // inputs whose predictions an earlier window counted
-    for (size_t at = 0; at < inputs; at += kPiece) {
-      const std::span<const int32_t> piece = tokens.subspan(start + at, std::min(kPiece, inputs - at));
+    for (size_t at = 0; at < inputs; at += kLogitRows) {
+      const std::span<const int32_t> piece = tokens.subspan(start + at, std::min(kLogitRows, inputs - at));
       const std::span<const float> logits = context.forward(piece, Logits::kAll);
       const std::span<const float> others =
           against ? other_context->forward(piece, Logits::kAll) : std::span<const float>();

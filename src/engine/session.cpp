@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/not_finite.h"
@@ -13,10 +14,6 @@ namespace doppler {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
 // Prompt tokens run between two looks at whether the caller wants to stop.
 constexpr size_t kPrefillPiece = 512;
 

@@ -23,7 +23,7 @@ namespace {
 
 constexpr size_t kMostEntries = 8192;  // shards of 64 MiB: half a terabyte of models
 constexpr size_t kHashDigits = 64;
-constexpr size_t kPiece = 1 << 20;
+constexpr size_t kPieceBytes = 1 << 20;
 constexpr int kMostThreads = 4;  // two or three of them are as fast as a fast disk
 // A file that changed so lately may change again without another time: some file systems count in steps of 2 s.
 constexpr int64_t kSettledNs = 2'000'000'000;
@@ -138,7 +138,7 @@ void ShardCheck::hash_file(size_t number) {
   const std::optional<HashRecord::File> before = HashRecord::file(path);
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not make it wait
   Sha256 hash;
-  std::vector<std::byte> piece(kPiece);
+  std::vector<std::byte> piece(kPieceBytes);
   ssize_t got = -1;
   while (fd >= 0 && !stop_) {
     got = ::read(fd, piece.data(), piece.size());

@@ -34,7 +34,7 @@ PartName parse_part(const std::string& name) {
 }
 
 // A whole number of the metadata; 0 where it is absent or something else.
-uint64_t count_of(const GgufFile& file, std::string_view key) {
+uint64_t split_number(const GgufFile& file, std::string_view key) {
   const GgufValue* value = file.find(key);
   const double n = value && value->is_number() ? value->number() : 0;
   return n >= 0 && n <= 1e9 ? static_cast<uint64_t>(n) : 0;
@@ -49,16 +49,16 @@ fs::path gguf_part(const fs::path& path, uint64_t number) {
 }
 
 void GgufFile::join_parts(const fs::path& first) {
-  const uint64_t count = count_of(*this, "split.count"), named = parse_part(first.filename().string()).count;
+  const uint64_t count = split_number(*this, "split.count"), named = parse_part(first.filename().string()).count;
   if (count <= 1) return;
-  if (named != count || count > kMostParts || count_of(*this, "split.no") != 0) {
-    const std::string part = fmt::format("part {} of {}", count_of(*this, "split.no") + 1, count);
-    fail({.code = count_of(*this, "split.no") != 0 && named == count ? ErrorCode::kFile : ErrorCode::kFormat,
+  if (named != count || count > kMostParts || split_number(*this, "split.no") != 0) {
+    const std::string part = fmt::format("part {} of {}", split_number(*this, "split.no") + 1, count);
+    fail({.code = split_number(*this, "split.no") != 0 && named == count ? ErrorCode::kFile : ErrorCode::kFormat,
           .what = "the first part of a split model is not where this part's name says",
           .where = where_,
           .expected = named == count ? gguf_part(first, 1).string()
                                      : fmt::format("a name that ends with -{:05}-of-{:05}.gguf",
-                                                   count_of(*this, "split.no") + 1, count),
+                                                   split_number(*this, "split.no") + 1, count),
           .got = part,
           .todo = "Put all parts into one folder under the names they were published with"});
   }
@@ -74,12 +74,13 @@ void GgufFile::join_parts(const fs::path& first) {
     }
     more_.emplace_back(path);
     GgufFile part(more_.back().bytes(), path.string());
-    if (count_of(part, "split.count") != count || count_of(part, "split.no") != number - 1) {
-      fail({.code = ErrorCode::kFormat,
-            .what = "this is not the part of the split model that its name says",
-            .where = path.string(),
-            .expected = fmt::format("part {} of {}", number, count),
-            .got = fmt::format("part {} of {}", count_of(part, "split.no") + 1, count_of(part, "split.count"))});
+    if (split_number(part, "split.count") != count || split_number(part, "split.no") != number - 1) {
+      fail(
+          {.code = ErrorCode::kFormat,
+           .what = "this is not the part of the split model that its name says",
+           .where = path.string(),
+           .expected = fmt::format("part {} of {}", number, count),
+           .got = fmt::format("part {} of {}", split_number(part, "split.no") + 1, split_number(part, "split.count"))});
     }
     size_ += part.size();
     for (const auto& [name, index] : part.by_name_) {
@@ -92,7 +93,7 @@ void GgufFile::join_parts(const fs::path& first) {
       tensors_.push_back(std::move(part.tensors_[index]));
     }
   }
-  if (const uint64_t all = count_of(*this, "split.tensors.count"); all != 0 && all != tensors_.size()) {
+  if (const uint64_t all = split_number(*this, "split.tensors.count"); all != 0 && all != tensors_.size()) {
     fail({.code = ErrorCode::kFormat,
           .what = "the parts of a split model do not have all of its tensors",
           .where = where_,

@@ -47,7 +47,7 @@ bool tensor_bytes(const std::vector<int64_t>& shape, uint64_t element, uint64_t&
   return true;
 }
 
-std::vector<int64_t> read_shape(const Json& info, const fs::path& path, const std::string& name) {
+std::vector<int64_t> shape_in(const Json& info, const fs::path& path, const std::string& name) {
   std::vector<int64_t> shape;
   for (const Json& n : require_array(info, "shape", path.string() + ": " + name)) {
     if (!n.is_number_integer()) bad(path, name, "a tensor's shape is not made of whole numbers", "", brief(n));
@@ -122,7 +122,7 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : path_(path), file_(path
     }
     RawTensor tensor{item.key,
                      require_string(info, "dtype", path.string() + ": " + item.key),
-                     read_shape(info, path, item.key),
+                     shape_in(info, path, item.key),
                      {},
                      path};
     const size_t element = safetensors_element_bytes(tensor.dtype);

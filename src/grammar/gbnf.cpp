@@ -13,7 +13,7 @@
 namespace doppler {
 namespace {
 
-constexpr size_t kMostBytes = 1 << 20;
+constexpr size_t kMostGbnfBytes = 1 << 20;
 constexpr int kDeepest = 200;
 constexpr uint32_t kMostRepeats = 1'000'000'000;
 
@@ -283,11 +283,11 @@ class GbnfReader {
 }  // namespace
 
 Rule read_gbnf(std::string_view text, Expressions& expressions) {
-  if (text.size() > kMostBytes) {
+  if (text.size() > kMostGbnfBytes) {
     fail({.code = ErrorCode::kUsage,
           .what = "the grammar is too long",
           .where = expressions.where(),
-          .expected = fmt::format("at most {} bytes", kMostBytes),
+          .expected = fmt::format("at most {} bytes", kMostGbnfBytes),
           .got = std::to_string(text.size())});
   }
   if (const size_t fault = find_invalid_utf8(text); fault != text.size()) {

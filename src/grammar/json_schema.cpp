@@ -17,9 +17,8 @@
 namespace doppler {
 namespace {
 
-constexpr size_t kMostBytes = 1 << 20;
-constexpr uint32_t kForever = Expressions::kForever;
-constexpr int kDeepest = 128;
+constexpr size_t kMostSchemaBytes = 1 << 20;
+constexpr int kDeepestSchema = 128;
 
 class SchemaReader {
  public:
@@ -27,7 +26,7 @@ class SchemaReader {
       : merger_(root, where), e_(expressions), text_(expressions) {}
 
   Expression read(const Json& schema, const std::string& path, int depth = 0) {
-    if (depth > kDeepest) merger_.refuse(path, "the schema is nested too deep");
+    if (depth > kDeepestSchema) merger_.refuse(path, "the schema is nested too deep");
     // A reference alone, or wrapped once as some generators do it, is a rule of that name: this is what ends recursion.
     const Json* alone = reference_alone(schema);
     std::string name = alone && alone->is_string() ? alone->text() : "";
@@ -390,11 +389,11 @@ class SchemaReader {
 }  // namespace
 
 Expression read_json_schema(std::string_view text, const std::string& where, Expressions& expressions) {
-  if (text.size() > kMostBytes) {
+  if (text.size() > kMostSchemaBytes) {
     fail({.code = ErrorCode::kUsage,
           .what = "the JSON schema is too long",
           .where = where,
-          .expected = fmt::format("at most {} bytes", kMostBytes),
+          .expected = fmt::format("at most {} bytes", kMostSchemaBytes),
           .got = std::to_string(text.size())});
   }
   const Json schema = parse_json(text, where);

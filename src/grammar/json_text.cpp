@@ -12,7 +12,6 @@
 namespace doppler {
 namespace {
 
-constexpr uint32_t kForever = Expressions::kForever;
 constexpr CodeRange kPlain[] = {{0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x10FFFF}};  // but for " and \, and controls
 
 }  // namespace

@@ -13,6 +13,8 @@
 
 namespace doppler {
 
+constexpr uint32_t kForever = Expressions::kForever;
+
 class JsonText {
  public:
   explicit JsonText(Expressions& expressions) : e_(expressions) {}

@@ -10,7 +10,7 @@
 namespace doppler {
 namespace {
 
-constexpr int kDeepest = 64;
+constexpr int kDeepestReference = 64;
 constexpr size_t kMostWork = 300'000;  // keywords copied or compared
 constexpr size_t kCompared = 16;       // values that are only compared and count as one keyword
 
@@ -149,7 +149,7 @@ const Json& SchemaMerger::target(const Json& reference, const std::string& path)
 Json SchemaMerger::flat(const Json& schema, const std::string& path, int depth) {
   if (schema.is_boolean()) return schema;
   if (!schema.is_object()) wrong(path, "an object, true or false", schema);
-  if (depth > kDeepest) refuse(path, "references and allOf are nested too deep, or lead back to themselves");
+  if (depth > kDeepestReference) refuse(path, "references and allOf are nested too deep, or lead back to themselves");
   spend(schema.size() + 1);
   Json base = Json::object();
   for (const auto& [key, value] : schema.items()) {

@@ -12,7 +12,7 @@ namespace doppler {
 namespace {
 
 constexpr uint64_t kEndless = StringPattern::kEndless;
-constexpr int kDeepest = 100;
+constexpr int kDeepestPattern = 100;
 using Ranges = std::vector<CodeRange>;
 
 const Ranges kDigits = {{'0', '9'}};
@@ -66,7 +66,7 @@ class PatternReader {
   }
 
   StringPattern alternatives(int depth) {
-    if (depth > kDeepest) unsupported("so deep a nesting");
+    if (depth > kDeepestPattern) unsupported("so deep a nesting");
     StringPattern result = alternative(depth);
     std::vector<Expression> parts = {result.content};
     while (take("|")) {

@@ -22,8 +22,8 @@ namespace {
 
 constexpr uintptr_t kReadAlignment = 4;  // kernels read plain floats through typed pointers
 
-struct Owner {
-  Owner(const fs::path& folder, const Json& hf_config) : files(folder, hf_config) {}
+struct CheckpointOwner {
+  CheckpointOwner(const fs::path& folder, const Json& hf_config) : files(folder, hf_config) {}
   CheckpointTensors files;
   std::vector<std::unique_ptr<std::byte[]>> copies;
 
@@ -48,7 +48,7 @@ struct Owner {
         .todo = "The checkpoint is damaged; fetch it again"});
 }
 
-Tensor held_as_f32(const Tensor& tensor, Owner& owner) {
+Tensor held_as_f32(const Tensor& tensor, CheckpointOwner& owner) {
   const auto cols = static_cast<size_t>(tensor.cols());
   const size_t size = static_cast<size_t>(tensor.rows()) * cols * sizeof(float);
   std::byte* bytes = owner.room(size, tensor.name);
@@ -65,7 +65,7 @@ DType decoded_dtype(const MappedTensor& mapped) {
 }
 
 // Rows that must be computed, as F32 or rounded to BF16.
-Tensor held_decoded(const MappedTensor& mapped, Owner& owner, ThreadPool& pool) {
+Tensor held_decoded(const MappedTensor& mapped, CheckpointOwner& owner, ThreadPool& pool) {
   const SlotRows rows(mapped);
   const DType dtype = decoded_dtype(mapped);
   const auto cols = static_cast<size_t>(rows.cols()), stride = row_bytes(dtype, cols);
@@ -116,7 +116,7 @@ void check_memory(const TensorMap& map, uint64_t memory, const std::string& wher
         .todo = "Convert it first, which takes a few rows at a time: doppler convert FOLDER DST"});
 }
 
-Tensor joined_mxfp4(const MappedTensor& mapped, Owner& owner) {
+Tensor joined_mxfp4(const MappedTensor& mapped, CheckpointOwner& owner) {
   const size_t blocks = mapped.scales->bytes.size(), size = blocks * 17;
   std::byte* bytes = owner.room(size, mapped.rule.blocks);
   if (!repack_mxfp4_hf(mapped.blocks->bytes.data(), mapped.scales->bytes.data(), bytes, blocks))
@@ -133,7 +133,7 @@ Tensor plain_part(const MappedTensor& mapped, size_t part) {
 }
 
 // Experts that have tensors of their own, row by row in the order of the slot.
-Tensor joined_experts(const MappedTensor& mapped, Owner& owner) {
+Tensor joined_experts(const MappedTensor& mapped, CheckpointOwner& owner) {
   std::vector<Tensor> parts;
   size_t size = 0;
   for (size_t i = 0; i < mapped.plain.size(); ++i) {
@@ -158,7 +158,7 @@ Tensor joined_experts(const MappedTensor& mapped, Owner& owner) {
 }
 
 // As a slot's weights are given to the engine: where they lie, or in a form of their own.
-Tensor take(const MappedTensor& mapped, Owner& owner, ThreadPool& pool) {
+Tensor take(const MappedTensor& mapped, CheckpointOwner& owner, ThreadPool& pool) {
   if (mapped.plain.empty()) return joined_mxfp4(mapped, owner);
   if (mapped.is_decoded()) return held_decoded(mapped, owner, pool);
   if (mapped.plain.size() > 1 || mapped.rule.halves) return joined_experts(mapped, owner);
@@ -189,7 +189,7 @@ OpenedCheckpoint open_checkpoint(const fs::path& folder, uint64_t memory) {
   const fs::path name = fs::absolute(folder).lexically_normal();
   out.config.id = (name.filename().empty() ? name.parent_path() : name).filename().string();
   add_generation_ids(folder, out.config);
-  auto owner = std::make_shared<Owner>(folder, hf_config);
+  auto owner = std::make_shared<CheckpointOwner>(folder, hf_config);
   const TensorMap map = map_tensors(family, out.config, owner->files, folder.string());
   out.notes = map.notes;
   check_memory(map, memory, folder.string());

@@ -18,10 +18,6 @@
 namespace doppler {
 namespace {
 
-constexpr size_t kMaxNamed = 12;
-
-std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
-
 // What each of `parts` tensors must look like so that together they make `shape`: rows alternate, so they share them.
 std::vector<int64_t> part_shape(std::vector<int64_t> shape, size_t parts) {
   if (parts > 1) shape[1] /= static_cast<int64_t>(parts);
@@ -145,8 +141,8 @@ struct Copies {
   uint64_t tensors = 0, bytes = 0;
 };
 
-struct Owner {
-  explicit Owner(GgufModel m) : model(std::move(m)) {}
+struct GgufOwner {
+  explicit GgufOwner(GgufModel m) : model(std::move(m)) {}
   GgufModel model;
   std::vector<std::unique_ptr<std::byte[]>> copies;
 };
@@ -160,7 +156,7 @@ void round_row(const float* values, size_t cols, DType to, std::byte* out) {
   std::memcpy(out, values, cols * sizeof(float));
 }
 
-Tensor copy_slot(const GgufSlot& slot, DType to, ThreadPool& pool, Owner& owner) {
+Tensor copy_slot(const GgufSlot& slot, DType to, ThreadPool& pool, GgufOwner& owner) {
   const GgufRows rows = rows_of(slot);
   const auto cols = static_cast<size_t>(rows.cols);
   const size_t stride = row_bytes(to, cols), size = static_cast<size_t>(rows.count) * stride;
@@ -230,15 +226,8 @@ GgufModel read_gguf_model(const std::filesystem::path& path, const Family* famil
     if (!used.contains(tensor.name))
       faults.push_back(fmt::format("{} {} is there, but nothing uses it", tensor.name, shape_text(tensor.shape)));
   }
-  if (!faults.empty()) {
-    const size_t more = faults.size() > kMaxNamed ? faults.size() - kMaxNamed : 0;
-    if (more) faults.resize(kMaxNamed);
-    fail({.code = ErrorCode::kFormat,
-          .what = "the metadata and the tensors disagree",
-          .where = in.where(),
-          .got = fmt::format("{}{}", fmt::join(faults, "; "), more ? fmt::format("; and {} more", more) : ""),
-          .todo = "The file is incomplete, or its family's file does not describe it"});
-  }
+  check_faults(std::move(faults), "the metadata and the tensors disagree", in.where(),
+               "The file is incomplete, or its family's file does not describe it");
   return model;
 }
 
@@ -276,7 +265,7 @@ RowState read_row(const GgufSlot& slot, int64_t row, DType to, std::byte* out, f
 }
 
 OpenedGguf open_gguf(const std::filesystem::path& path, int threads) {
-  auto owner = std::make_shared<Owner>(read_gguf_model(path));
+  auto owner = std::make_shared<GgufOwner>(read_gguf_model(path));
   const GgufModel& model = owner->model;
   OpenedGguf out;
   out.config = model.config;

@@ -131,7 +131,7 @@ fs::path snapshot_in(const fs::path& root) {
 
 // A checkpoint that is quantised for MLX says "quantization": {"group_size": …, "bits": …} in config.json; others say
 // "quantization_config".
-void check_config(const fs::path& folder) {
+void check_config_file(const fs::path& folder) {
   const fs::path path = folder / "config.json";
   if (is_lfs_pointer(path)) refuse(path, "this is a git-LFS pointer, not the file", "", kLfsAdvice);
   const Json config = parse_json(read_text_file(path), path.string());
@@ -175,7 +175,7 @@ fs::path recognise_folder(const fs::path& folder) {
   if (content.has("tokenizer.json") && is_lfs_pointer(folder / "tokenizer.json"))
     refuse(folder / "tokenizer.json", "this is a git-LFS pointer, not the tokenizer", "", kLfsAdvice);
   if (config && !content.safetensors.empty()) {
-    check_config(folder);
+    check_config_file(folder);
     return folder;
   }
   if (content.has("adapter_config.json")) {
@@ -216,7 +216,7 @@ fs::path recognise_folder(const fs::path& folder) {
 }  // namespace
 
 void check_before_weights(const fs::path& folder) {
-  check_config(folder);
+  check_config_file(folder);
   const fs::path path = folder / "config.json";
   const Json config = parse_json(read_text_file(path), path.string());
   const Json* quantisation = quantisation_of(config);

@@ -15,8 +15,6 @@ namespace {
 
 constexpr size_t kMaxNamed = 12;  // faults spelt out in one message
 
-std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
-
 TensorLayout find_layout(const Family& family, const CheckpointTensors& source, const std::string& where) {
   std::vector<std::string> tried;
   for (const TensorLayout& layout : layouts_of(family)) {
@@ -238,16 +236,23 @@ TensorMap map_tensors(const Family& family, ModelConfig& config, const Checkpoin
     }
   }
   for (const auto& [why, count] : ignored) map.notes.push_back(fmt::format("{} tensors are left out: {}", count, why));
-  if (!faults.empty()) {
-    const size_t more = faults.size() > kMaxNamed ? faults.size() - kMaxNamed : 0;
-    if (more) faults.resize(kMaxNamed);
-    fail({.code = ErrorCode::kFormat,
-          .what = "the config and the tensors disagree",
-          .where = where,
-          .got = fmt::format("{}{}", fmt::join(faults, "; "), more ? fmt::format("; and {} more", more) : ""),
-          .todo = "The checkpoint is incomplete, or its family's file does not describe it"});
-  }
+  check_faults(std::move(faults), "the config and the tensors disagree", where,
+               "The checkpoint is incomplete, or its family's file does not describe it");
   return map;
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+void check_faults(std::vector<std::string> faults, const std::string& what, const std::string& where,
+                  const std::string& todo) {
+  if (faults.empty()) return;
+  const size_t more = faults.size() > kMaxNamed ? faults.size() - kMaxNamed : 0;
+  if (more) faults.resize(kMaxNamed);
+  fail({.code = ErrorCode::kFormat,
+        .what = what,
+        .where = where,
+        .got = fmt::format("{}{}", fmt::join(faults, "; "), more ? fmt::format("; and {} more", more) : ""),
+        .todo = todo});
 }
 
 }  // namespace doppler

@@ -60,4 +60,10 @@ std::vector<WeightUse> weights_of(const Plan& plan);
 TensorMap map_tensors(const Family& family, ModelConfig& config, const CheckpointTensors& source,
                       const std::string& where);
 
+std::string shape_text(const std::vector<int64_t>& shape);
+
+// Fails naming what a config, or metadata, and the tensors disagree in; returns where that is nothing.
+void check_faults(std::vector<std::string> faults, const std::string& what, const std::string& where,
+                  const std::string& todo);
+
 }  // namespace doppler

@@ -32,7 +32,7 @@ bool is_false(const Value& v) { return v.is(Kind::kBool) && v.as_integer() == 0;
 bool integer(const Value& v) { return v.is(Kind::kInt); }
 bool real(const Value& v) { return v.is(Kind::kFloat); }
 bool number(const Value& v) { return v.is_number(); }
-bool string(const Value& v) { return v.is_string(); }
+bool is_string(const Value& v) { return v.is_string(); }
 bool mapping(const Value& v) { return v.is(Kind::kDict); }
 bool escaped(const Value& v) { return v.is_markup(); }
 bool callable(const Value& v) {
@@ -93,7 +93,7 @@ constexpr NamedTest kTests[] = {
     {"defined", simple<defined>},
     {"undefined", simple<undefined>},
     {"none", simple<none>},
-    {"string", simple<string>},
+    {"string", simple<is_string>},
     {"mapping", simple<mapping>},
     {"iterable", simple<iterable>},
     {"sequence", simple<sequence>},
@@ -177,7 +177,7 @@ Value range(Runtime& rt, const Value&, const Arguments& arguments) {
 }
 
 // What dict() and namespace() build from: a dict or pairs, then named values.
-std::vector<std::pair<Value, Value>> collect(Runtime& rt, std::string_view function, const Arguments& arguments) {
+std::vector<std::pair<Value, Value>> items_from(Runtime& rt, std::string_view function, const Arguments& arguments) {
   std::vector<std::pair<Value, Value>> items;
   if (arguments.positional.size() > 1) rt.error(std::string(function) + "() takes one argument and named ones");
   if (!arguments.positional.empty()) {
@@ -197,10 +197,10 @@ std::vector<std::pair<Value, Value>> collect(Runtime& rt, std::string_view funct
   return items;
 }
 
-Value dict(Runtime& rt, const Value&, const Arguments& arguments) { return rt.dict(collect(rt, "dict", arguments)); }
+Value dict(Runtime& rt, const Value&, const Arguments& arguments) { return rt.dict(items_from(rt, "dict", arguments)); }
 
 Value make_namespace(Runtime& rt, const Value&, const Arguments& arguments) {
-  const std::vector<std::pair<Value, Value>> items = collect(rt, "namespace", arguments);
+  const std::vector<std::pair<Value, Value>> items = items_from(rt, "namespace", arguments);
   size_t bytes = 0;
   for (const auto& [key, value] : items)
     bytes += sizeof(key) + sizeof(value) + (key.is_string() ? key.text().size() : 0);

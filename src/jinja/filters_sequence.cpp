@@ -308,7 +308,7 @@ Value attr(Runtime& rt, const Value& value, const Arguments& arguments) {
   return get_only_attribute(rt, value, need_string(rt, name, "the name of an attribute"));
 }
 
-constexpr Builtin kFilters[] = {
+constexpr Builtin kSequenceFilters[] = {
     {"attr", attr},
     {"batch", nullptr},
     {"count", count},
@@ -339,6 +339,6 @@ constexpr Builtin kFilters[] = {
 
 }  // namespace
 
-std::span<const Builtin> sequence_filters() { return kFilters; }
+std::span<const Builtin> sequence_filters() { return kSequenceFilters; }
 
 }  // namespace doppler::jinja

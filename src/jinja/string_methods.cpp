@@ -11,7 +11,7 @@ namespace {
 
 // Methods without arguments that give a string.
 template <std::string (*F)(std::string_view)>
-Value mapped(Runtime& rt, const Value& self, const Arguments& arguments) {
+Value mapped_string(Runtime& rt, const Value& self, const Arguments& arguments) {
   bind(rt, arguments, "", {}, 0);
   rt.count_characters(self.text().size());
   return rt.string(F(self.text()), self.is_markup());
@@ -78,7 +78,7 @@ Value find(Runtime& rt, const Value& self, const Arguments& arguments) {
   return Value::integer(-1);
 }
 
-Value count(Runtime& rt, const Value& self, const Arguments& arguments) {
+Value count_in(Runtime& rt, const Value& self, const Arguments& arguments) {
   const auto args = bind(rt, arguments, "count", {"/sub", "/start", "/end"}, 1);
   const std::string& wanted = need_string(rt, args[0], "what count() counts");
   const Window window = window_of(rt, self, args[1], args[2]);
@@ -98,7 +98,7 @@ Value count(Runtime& rt, const Value& self, const Arguments& arguments) {
   return Value::integer(hits);
 }
 
-Value replace(Runtime& rt, const Value& self, const Arguments& arguments) {
+Value replace_in(Runtime& rt, const Value& self, const Arguments& arguments) {
   const auto args = bind(rt, arguments, "replace", {"/old", "/new", "/count"}, 2);
   if (self.is_markup()) rt.unsupported("replace() on a string that is marked safe");
   return replace_text(rt, self.text(), need_string(rt, args[0], "what replace() looks for"),
@@ -136,7 +136,9 @@ Value is_case(Runtime& rt, const Value& self, const Arguments& arguments) {
   return Value::boolean(has_case(self.text(), kUpper));
 }
 
-Value format(Runtime& rt, const Value& self, const Arguments& arguments) { return format_braces(rt, self, arguments); }
+Value format_method(Runtime& rt, const Value& self, const Arguments& arguments) {
+  return format_braces(rt, self, arguments);
+}
 
 class Pieces {
  public:
@@ -268,7 +270,7 @@ Value partition(Runtime& rt, const Value& self, const Arguments& arguments) {
                    rt.string(std::string(s.substr(hit + separator.size())), markup)});
 }
 
-Value join(Runtime& rt, const Value& self, const Arguments& arguments) {
+Value join_items(Runtime& rt, const Value& self, const Arguments& arguments) {
   const Value items = bind(rt, arguments, "join", {"/iterable"}, 1)[0];
   if (self.is_markup()) rt.unsupported("join() on a string that is marked safe");
   TextBuilder out(rt);
@@ -283,11 +285,11 @@ Value join(Runtime& rt, const Value& self, const Arguments& arguments) {
 }
 
 constexpr Builtin kMethods[] = {
-    {"capitalize", mapped<text::capitalize>},
-    {"count", count},
+    {"capitalize", mapped_string<text::capitalize>},
+    {"count", count_in},
     {"endswith", affixed<true>},
     {"find", find<false, false>},
-    {"format", format},
+    {"format", format_method},
     {"index", find<false, true>},
     {"isalnum", all_are<text::is_alphanumeric>},
     {"isalpha", all_are<text::is_letter>},
@@ -295,13 +297,13 @@ constexpr Builtin kMethods[] = {
     {"islower", is_case<false>},
     {"isspace", all_are<text::is_space>},
     {"isupper", is_case<true>},
-    {"join", join},
-    {"lower", mapped<text::lower>},
+    {"join", join_items},
+    {"lower", mapped_string<text::lower>},
     {"lstrip", strip<true, false>},
     {"partition", partition<false>},
     {"removeprefix", remove_affix<false>},
     {"removesuffix", remove_affix<true>},
-    {"replace", replace},
+    {"replace", replace_in},
     {"rfind", find<true, false>},
     {"rindex", find<true, true>},
     {"rpartition", partition<true>},
@@ -311,8 +313,8 @@ constexpr Builtin kMethods[] = {
     {"splitlines", splitlines},
     {"startswith", affixed<false>},
     {"strip", strip<true, true>},
-    {"title", mapped<text::title>},
-    {"upper", mapped<text::upper>},
+    {"title", mapped_string<text::title>},
+    {"upper", mapped_string<text::upper>},
 };
 
 }  // namespace

@@ -6,7 +6,6 @@
 namespace doppler::serve {
 namespace {
 
-constexpr std::string_view kBlank = " \t\r\n";
 constexpr uint32_t kForever = Expressions::kForever, kMostCalls = 16;
 
 class AnswerGrammarBuilder {

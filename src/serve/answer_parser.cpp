@@ -7,8 +7,6 @@
 namespace doppler::serve {
 namespace {
 
-constexpr std::string_view kBlank = " \t\r\n";
-
 std::string_view trimmed(std::string_view text) {
   const size_t first = text.find_first_not_of(kBlank);
   if (first == std::string_view::npos) return {};

@@ -11,6 +11,8 @@
 
 namespace doppler::serve {
 
+inline constexpr std::string_view kBlank = " \t\r\n";  // what JSON may have between its parts
+
 // The marks that a model's chat template writes with; empty: there are none of that kind.
 struct AnswerFormat {
   std::string think_open = {}, think_close = {};

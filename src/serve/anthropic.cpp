@@ -64,7 +64,7 @@ void read_message(const Json& json, const std::string& where, Json& out) {
   if (!results || !text.empty()) out.push_back(std::move(turn));
 }
 
-Ask read_ask(const Fields& fields) {
+Ask read_anthropic(const Fields& fields) {
   Ask ask;
   ask.model = fields.string("model", "");
   read_sampling(fields, ask);
@@ -216,7 +216,7 @@ class AnthropicWire : public Wire {
 void anthropic_messages(ContextPtr context) {
   const Json body = parse_json(context->request.body, "the body");
   const Fields fields(body);
-  Ask ask = read_ask(fields);
+  Ask ask = read_anthropic(fields);
   fields.need("max_tokens");
   ask.options.max_tokens = static_cast<int>(fields.integer("max_tokens", 0, 1, 1 << 30));
   ask.stream = fields.boolean("stream", false);
@@ -227,7 +227,7 @@ void anthropic_messages(ContextPtr context) {
 
 void anthropic_count_tokens(ContextPtr context) {
   const Json body = parse_json(context->request.body, "the body");
-  const Ask ask = read_ask(Fields(body));
+  const Ask ask = read_anthropic(Fields(body));
   with_model(context, ask.model, [context, ask](const std::shared_ptr<const ServedModel>& model) {
     send_json(*context->reply, {{"input_tokens", prompt_tokens(*model, ask).size()}});
   });

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <numeric>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace doppler::serve {
@@ -23,8 +24,6 @@ constexpr size_t kBuffer = 1 << 20;
 std::string_view text_of(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
-
-double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 void move(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) fail_io("the file cannot be written", to, errno);
@@ -214,9 +213,9 @@ void BatchAnswers::add(size_t at, std::string line) {
     done += static_cast<size_t>(n);
   }
   size_ += line.size();
-  if (seconds() - synced_s_ < kSyncEvery) return;
+  if (steady_seconds() - synced_s_ < kSyncEvery) return;
   if (::fdatasync(fd_) != 0) fail_io("the file cannot be written", journal_, errno);
-  synced_s_ = seconds();
+  synced_s_ = steady_seconds();
 }
 
 void BatchAnswers::finish() {

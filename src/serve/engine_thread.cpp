@@ -5,16 +5,13 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "engine/backend.h"
 #include "serve/api.h"
 
 namespace doppler::serve {
-namespace {
-
-double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-}  // namespace
+namespace {}  // namespace
 
 EngineThread::EngineThread(std::vector<ModelSpec> models, EngineOptions options, Metrics& metrics)
     : specs_(std::move(models)), options_(std::move(options)), metrics_(metrics) {
@@ -93,7 +90,7 @@ void EngineThread::with_model(const std::string& name, OnModel on_model, const s
 void EngineThread::load(const ModelSpec& spec) {
   Running running;
   std::string failure;
-  const double begun = seconds();
+  const double begun = steady_seconds();
   try {
     auto served = std::make_shared<ServedModel>(ServedModel{spec.name, LoadedModel::load(spec.path), 0});
     served->model.need_tokenizer();
@@ -125,8 +122,8 @@ void EngineThread::load(const ModelSpec& spec) {
     running.cache_tokens = cache.pages() * static_cast<size_t>(context) / cache.layout().pages(context, 1);
     tell("loaded", spec.name,
          fmt::format("{} in {:.1f} s; context {} tokens; cache {:.0f} MiB, {} tokens", running.executor->name(),
-                     seconds() - begun, context, static_cast<double>(running.executor->context_bytes()) / (1 << 20),
-                     running.cache_tokens));
+                     steady_seconds() - begun, context,
+                     static_cast<double>(running.executor->context_bytes()) / (1 << 20), running.cache_tokens));
   } else {
     tell("failed", spec.name, failure);
   }
@@ -179,7 +176,7 @@ void EngineThread::loop() {
       arrived.swap(inbox_);
       cancelled.swap(cancelled_);
       for (Running& running : loaded_) {
-        running.idle_since = seconds();
+        running.idle_since = steady_seconds();
         running_.push_back(std::make_unique<Running>(std::move(running)));
       }
       loaded_.clear();
@@ -189,7 +186,7 @@ void EngineThread::loop() {
                         .client = job.request.client,
                         .model = job.model->name,
                         .prompt = job.request.prompt.size(),
-                        .begun = seconds()};
+                        .begun = steady_seconds()};
       const auto here = std::find_if(running_.begin(), running_.end(),
                                      [&job = job](const auto& running) { return running->served == job.model; });
       if (here != running_.end()) {
@@ -209,8 +206,8 @@ void EngineThread::loop() {
       Running& running = *running_[i];
       step(running);
       busy |= !running.jobs.empty();
-      if (!running.jobs.empty()) running.idle_since = seconds();
-      const bool idle = options_.idle_unload_s > 0 && seconds() - running.idle_since > options_.idle_unload_s;
+      if (!running.jobs.empty()) running.idle_since = steady_seconds();
+      const bool idle = options_.idle_unload_s > 0 && steady_seconds() - running.idle_since > options_.idle_unload_s;
       const bool gone = !running.failure.empty() ? unload(running, running.failure, true)
                                                  : idle && unload(running, "nobody asked", false);
       if (gone) {
@@ -262,7 +259,7 @@ void EngineThread::start(Running& running, uint64_t number, Job job) {
   const size_t prompt = job.request.prompt.size();
   int left = job.request.samples;
   auto seen = std::make_shared<std::map<int, Seen>>();
-  const double begun = seconds();
+  const double begun = steady_seconds();
   const auto on_event = [this, &running, number, prompt, left, seen, begun](const GenerateEvent& event) mutable {
     if (event.failure) {
       running.jobs.erase(number);
@@ -272,7 +269,7 @@ void EngineThread::start(Running& running, uint64_t number, Job job) {
     }
     Seen& before = (*seen)[event.id.sample];
     const Generation& answer = *event.so_far;
-    const double now = seconds();
+    const double now = steady_seconds();
     Piece piece{.sample = event.id.sample, .text = std::string(event.piece)};
     const auto from = static_cast<long>(before.tokens);
     piece.tokens.assign(answer.token_ids.begin() + from, answer.token_ids.end());
@@ -361,7 +358,8 @@ void EngineThread::publish() {
   }
   if (options_.list_requests) {
     for (const auto& [number, sink] : sinks_)
-      gauges.requests.push_back({number, sink.model, sink.client, sink.prompt, sink.tokens, seconds() - sink.begun});
+      gauges.requests.push_back(
+          {number, sink.model, sink.client, sink.prompt, sink.tokens, steady_seconds() - sink.begun});
   }
   metrics_.publish(gauges);
 }

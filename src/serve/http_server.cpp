@@ -37,7 +37,7 @@ using asio::use_awaitable;
 
 // Bytes that may wait for a client that does not read them, and those it may send while it is being answered.
 constexpr size_t kMostUnread = 8 << 20, kMostEarly = 64 << 10;
-constexpr auto kForever = std::chrono::hours(24);
+constexpr auto kNever = std::chrono::hours(24);
 // Connections beyond the bound that are told so at once; even more are closed without a word.
 constexpr int kMostRefused = 64;
 // For what was cut off to be cleared away: its engine finishes a step, its line goes into the log.
@@ -103,7 +103,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
  public:
   using State = HttpServer::State;
   Connection(State& state, Stream::socket_type socket)
-      : state_(state), stream_(std::move(socket)), wake_(stream_.get_executor(), kForever) {
+      : state_(state), stream_(std::move(socket)), wake_(stream_.get_executor(), kNever) {
     Code ignored;
     stream_.socket().set_option(tcp::no_delay(true), ignored);
     const tcp::endpoint peer = stream_.socket().remote_endpoint(ignored);
@@ -269,7 +269,7 @@ asio::awaitable<void> Connection::serve(bool welcome) {
     stream_.cancel();
     while (watching_) {
       Code ignored;
-      wake_.expires_after(kForever);
+      wake_.expires_after(kNever);
       co_await wake_.async_wait(asio::redirect_error(use_awaitable, ignored));
     }
   }
@@ -297,7 +297,7 @@ asio::awaitable<bool> Connection::write_answer(Reply& reply) {
     if (reply.unsent_.empty()) {
       if (reply.ended_) co_return true;
       const bool pings = reply.streaming_ && !reply.ping_.empty();
-      wake_.expires_after(pings ? std::chrono::steady_clock::duration(state_.options.ping_every) : kForever);
+      wake_.expires_after(pings ? std::chrono::steady_clock::duration(state_.options.ping_every) : kNever);
       Code waited;
       co_await wake_.async_wait(asio::redirect_error(use_awaitable, waited));
       if (!waited && pings && reply.unsent_.empty() && !reply.ended_) reply.unsent_ = reply.frame(reply.ping_);

@@ -67,7 +67,7 @@ class OllamaWire : public Wire {
   bool chat_, stream_;
 };
 
-Ask read_ask(const Fields& fields) {
+Ask read_ollama(const Fields& fields) {
   Ask ask;
   ask.model = fields.need_string("model");
   ask.stream = fields.boolean("stream", true);
@@ -110,7 +110,7 @@ Json details(const ServedModel* model) {
 void ollama_chat(ContextPtr context) {
   const Json body = parse_json(context->request.body, "the body");
   const Fields fields(body);
-  Ask ask = read_ask(fields);
+  Ask ask = read_ollama(fields);
   const Json& messages = fields.need("messages");
   if (!messages.is_array() || messages.empty())
     fields.wrong("messages", "an array with at least one message", messages);
@@ -127,7 +127,7 @@ void ollama_chat(ContextPtr context) {
 void ollama_generate(ContextPtr context) {
   const Json body = parse_json(context->request.body, "the body");
   const Fields fields(body);
-  Ask ask = read_ask(fields);
+  Ask ask = read_ollama(fields);
   ask.prompt = fields.need_string("prompt");
   for (const char* unread : {"suffix", "template", "context"}) {
     if (const Json* value = fields.find(unread); value && !value->empty() && *value != Json(""))

@@ -12,9 +12,9 @@
 namespace doppler {
 namespace {
 
-class FileReader {
+class TokenizerReader {
  public:
-  FileReader(std::string_view json, const std::string& where) : in_(json, where) {}
+  TokenizerReader(std::string_view json, const std::string& where) : in_(json, where) {}
 
   TokenizerSpec run() {
     std::string_view key;
@@ -324,7 +324,7 @@ class FileReader {
 }  // namespace
 
 TokenizerSpec read_tokenizer_json(std::string_view json, const std::string& where) {
-  return FileReader(json, where).run();
+  return TokenizerReader(json, where).run();
 }
 
 }  // namespace doppler

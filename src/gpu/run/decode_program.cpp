@@ -11,7 +11,7 @@
 namespace doppler::gpu {
 namespace {
 
-MatvecShape shape_of(const Weight& weight) {
+MatvecShape matvec_shape(const Weight& weight) {
   return {weight.dtype, static_cast<uint64_t>(weight.rows), static_cast<uint64_t>(weight.cols),
           !takes_int8(weight.dtype)};
 }
@@ -41,7 +41,7 @@ bool feeds_stored(const GpuContext& context, size_t index) {
   const Step& next = context.step(context.groups[index + 1].steps[0]);
   const int result = context.step(group.glu).output;
   if (!std::holds_alternative<MatMul>(next.op) || next.inputs[0] != result) return false;
-  if (!can_project_stored(context.device.capabilities(), shape_of(context.weights.matrix(next.weights[0].slot))))
+  if (!can_project_stored(context.device.capabilities(), matvec_shape(context.weights.matrix(next.weights[0].slot))))
     return false;
   const std::vector<Step>& steps = context.plan.steps;
   return std::count_if(steps.begin(), steps.end(), [&](const Step& step) {
@@ -61,13 +61,14 @@ bool DecodeProgram::possible(const GpuContext& context) {
       const bool separate = group.glu >= 0 && (runs.size() != 1 || runs[0].weight.second);  // gate and up must be one
       if (separate || (group.matmuls.size() > 1 && !is_qkv(group) && group.glu < 0)) return false;
       for (const WeightRun& run : runs) {
-        if (!can_project(capabilities, shape_of(run.weight))) return false;
+        if (!can_project(capabilities, matvec_shape(run.weight))) return false;
       }
     } else if (group.fusion == Fusion::kAttention) {
       if (g == 0 || context.groups[g - 1].fusion != Fusion::kProjectNorm || !is_qkv(context.groups[g - 1]))
         return false;
     } else if (group.fusion == Fusion::kMerge) {
-      if (!can_project(capabilities, shape_of(context.weights.matrix(context.step(group.steps[0]).weights[0].slot))))
+      if (!can_project(capabilities,
+                       matvec_shape(context.weights.matrix(context.step(group.steps[0]).weights[0].slot))))
         return false;
     } else if (group.fusion == Fusion::kExpertsUp) {
       const ExpertsShape shape = experts_shape(context, group);
@@ -89,7 +90,7 @@ bool DecodeProgram::possible_for_columns(const GpuContext& context) {
     const Step& step = context.step(context.groups[g].steps[0]);
     if (context.groups[g].fusion != Fusion::kSingle || !std::holds_alternative<MatMul>(step.op)) continue;
     // What is too wide for these goes to matvec.h, which adds up in another order.
-    const MatvecShape shape = shape_of(context.weights.matrix(step.weights[0].slot));
+    const MatvecShape shape = matvec_shape(context.weights.matrix(step.weights[0].slot));
     if (!can_project(context.device.capabilities(), shape) && !(g > 0 && feeds_stored(context, g - 1))) return false;
   }
   return true;
@@ -394,10 +395,10 @@ void DecodeProgram::single(const Step& step, bool stored) {
       project_columns(step.name, weight, value(step.inputs[0]), epilogue, out());
     } else if (stored) {
       record_project_stored(recording_, step.name, weight, value(step.inputs[0]), epilogue, out());
-    } else if (can_project(c_.device.capabilities(), shape_of(weight))) {
+    } else if (can_project(c_.device.capabilities(), matvec_shape(weight))) {
       record_project(recording_, step.name, weight, value(step.inputs[0]), epilogue, out());
     } else {
-      const Variant variant = choose_matvec(c_.device.capabilities(), shape_of(weight));
+      const Variant variant = choose_matvec(c_.device.capabilities(), matvec_shape(weight));
       record_matvec(recording_, step.name, variant, weight, value(step.inputs[0]), epilogue.bias, out());
     }
   }

@@ -14,7 +14,7 @@ constexpr size_t kSources = 4;
 constexpr uint32_t kCopied = 1024;              // f32 that a workgroup takes of what is only copied
 constexpr uint64_t kMaxRowBytes = 64ull << 20;  // of all tokens of a submit
 
-uint32_t groups_of(uint32_t width, uint32_t group) { return div_up(width, group); }
+uint32_t tap_groups(uint32_t width, uint32_t group) { return div_up(width, group); }
 
 }  // namespace
 
@@ -125,7 +125,7 @@ void DecodeTaps::write_table() {
         at = found->second;
       }
       if (source.rope >= 0) group = static_cast<uint32_t>(std::get<Rope>(c_.step(source.rope).op).head_dim);
-      dispatch.max_groups = std::max(dispatch.max_groups, groups_of(width(source), group));
+      dispatch.max_groups = std::max(dispatch.max_groups, tap_groups(width(source), group));
       const uint32_t how = (source.norm >= 0 ? kNorm : 0) | (source.rope >= 0 ? kRotate : 0);
       parts.insert(parts.end(), {static_cast<uint32_t>(key - dispatch.sources.begin()),
                                  static_cast<uint32_t>(source.from), places_[i].offset, width(source), group, how, at,

@@ -56,7 +56,7 @@ Buffer upload_values(Device& device, const std::string& label, const std::vector
   return buffer;
 }
 
-Inputs make_inputs(Device& device, const AttentionCase& c, CaseUse use) {
+Inputs attention_inputs(Device& device, const AttentionCase& c, CaseUse use) {
   CaseRandom random(c.first * 977 + c.tokens * 31 + c.shape.head_dim + c.shape.heads);
   Inputs in;
   const size_t kv_width = size_t{c.shape.kv_heads} * c.shape.head_dim, positions = c.first + c.tokens;
@@ -84,7 +84,7 @@ void add_cost_and_truth(PreparedCase& p, const AttentionCase& c, const Inputs& i
 }
 
 PreparedCase prepare_prefill(Device& device, CaseUse use, const AttentionCase& c) {
-  const Inputs in = make_inputs(device, c, use);
+  const Inputs in = attention_inputs(device, c, use);
   PreparedCase p;
   p.out = device.create_buffer("out", in.q.size() * 4);
   p.recording = std::make_unique<Recording>(device, "attention_prefill");
@@ -95,7 +95,7 @@ PreparedCase prepare_prefill(Device& device, CaseUse use, const AttentionCase& c
 }
 
 PreparedCase prepare_decode(Device& device, CaseUse use, const AttentionCase& c) {
-  const Inputs in = make_inputs(device, c, use);
+  const Inputs in = attention_inputs(device, c, use);
   PreparedCase p;
   p.out = device.create_buffer("out", in.q.size() * 4);
   const Buffer partials = device.create_buffer("partials", partial_bytes(c.shape, c.splits));
@@ -110,7 +110,7 @@ PreparedCase prepare_decode(Device& device, CaseUse use, const AttentionCase& c)
 // The output projection that merges the splits on its way in: W · attention, with W in f32.
 PreparedCase prepare_project_merge(Device& device, CaseUse use, const AttentionCase& c) {
   constexpr int64_t kRows = 75;
-  const Inputs in = make_inputs(device, c, use);
+  const Inputs in = attention_inputs(device, c, use);
   const RandomMatrix matrix(DType::kF32, kRows, static_cast<int64_t>(in.q.size()), 8);
   PreparedCase p;
   p.out = device.create_buffer("out", kRows * 4);
@@ -142,7 +142,7 @@ PreparedCase prepare_project_merge(Device& device, CaseUse use, const AttentionC
 // The same for two columns, the second of which has the partial results of the first.
 PreparedCase prepare_batch_merge(Device& device, CaseUse use, const AttentionCase& c) {
   PreparedCase p = prepare_project_merge(device, use, c);
-  const Inputs in = make_inputs(device, c, use);
+  const Inputs in = attention_inputs(device, c, use);
   const auto rows = static_cast<int64_t>(p.expected.size());
   const RandomMatrix matrix(DType::kF32, rows, static_cast<int64_t>(in.q.size()), 8);
   const Weight weight = upload_weight(device, matrix.tensor);
@@ -170,7 +170,7 @@ PreparedCase prepare_batch_merge(Device& device, CaseUse use, const AttentionCas
 // Position 0 of the rope turns nothing and there is no norm, so the raw projections are the rotated ones; what norm and
 // rope do is in rope_store's cases and in the tests.
 PreparedCase prepare_fused(Device& device, CaseUse use, const AttentionCase& c) {
-  const Inputs in = make_inputs(device, c, use);
+  const Inputs in = attention_inputs(device, c, use);
   const size_t kv_width = size_t{c.shape.kv_heads} * c.shape.head_dim;
   std::vector<float> row = in.q;
   for (const std::vector<float>* part : {&in.keys, &in.values}) {

@@ -10,8 +10,6 @@
 namespace doppler::gpu {
 namespace {
 
-constexpr double kUlp = 0x1p-23;  // of values in [1, 2)
-
 PreparedCase prepare_add(Device& device, CaseUse use, size_t count, float scale) {
   CaseRandom random(count);
   const std::vector<float> a = random.floats(count, -20000, 20000), b = random.floats(count, -20, 20);

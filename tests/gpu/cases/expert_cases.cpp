@@ -11,7 +11,7 @@
 namespace doppler::gpu {
 namespace {
 
-constexpr float kEps = 1e-5f;
+constexpr float kExpertEps = 1e-5f;
 
 // The plan's route of one token: numbers, then weights.
 std::vector<double> routed(const std::vector<float>& scores, uint32_t k, bool over_all = false) {
@@ -165,8 +165,9 @@ PreparedCase prepare_experts(Device& device, const ExpertsCase& c, CaseUse use) 
   for (uint32_t i = 0; i < times; ++i) {
     std::vector<float> turn = scores;
     for (uint32_t e = i * s.k; use == CaseUse::kMeasure && e < (i + 1) * s.k; ++e) turn[e] = 9;
-    record_experts_up(*p.recording, "up", s, up, {r_there, norms_there, upload_floats(device, "scores", turn), kEps, 0},
-                      up_bias_there, c.glu, between, route);
+    record_experts_up(*p.recording, "up", s, up,
+                      {r_there, norms_there, upload_floats(device, "scores", turn), kExpertEps, 0}, up_bias_there,
+                      c.glu, between, route);
     record_experts_down(*p.recording, "down", s, down, between, route, down_bias_there, p.out);
   }
   p.bytes = static_cast<double>(s.k * times) / s.experts * static_cast<double>(up.bytes() + down.bytes());
@@ -175,7 +176,7 @@ PreparedCase prepare_experts(Device& device, const ExpertsCase& c, CaseUse use) 
 
   double squares = 0;
   for (const float v : r) squares += static_cast<double>(v) * static_cast<double>(v);
-  const double factor = 1 / std::sqrt(squares / static_cast<double>(s.hidden) + static_cast<double>(kEps));
+  const double factor = 1 / std::sqrt(squares / static_cast<double>(s.hidden) + static_cast<double>(kExpertEps));
   std::vector<Bounded> x(s.hidden);
   for (size_t i = 0; i < x.size(); ++i) x[i].value = static_cast<double>(r[i]) * static_cast<double>(norms[i]) * factor;
   x = as_seen(x);

@@ -11,6 +11,8 @@
 
 namespace doppler::gpu {
 
+inline constexpr double kUlp = 0x1p-23;  // of values in [1, 2)
+
 struct PreparedCase {
   std::unique_ptr<Recording> recording;
   Buffer out;                    // f32

@@ -35,7 +35,7 @@ std::vector<double> int8_steps(const std::vector<float>& x, size_t cols) {
   return steps;
 }
 
-PreparedCase prepare_check(Device& device, const MatvecCase& c) {
+PreparedCase prepare_matvec_check(Device& device, const MatvecCase& c) {
   const RandomMatrix matrix(c.dtype, c.rows, c.cols, static_cast<uint64_t>(c.rows * 31 + c.cols));
   CaseRandom random(static_cast<uint64_t>(c.cols));
   const size_t rows = static_cast<size_t>(c.rows), cols = static_cast<size_t>(c.cols);
@@ -78,7 +78,7 @@ PreparedCase prepare_check(Device& device, const MatvecCase& c) {
 }
 
 // Copies of the matrix together larger than any cache, read one after the other, as the layers of a model are.
-PreparedCase prepare_measure(Device& device, const MatvecCase& c) {
+PreparedCase prepare_matvec_measure(Device& device, const MatvecCase& c) {
   const RandomMatrix matrix(c.dtype, c.rows, c.cols, 1);
   const size_t rows = static_cast<size_t>(c.rows), cols = static_cast<size_t>(c.cols);
   CaseRandom random(1);
@@ -112,7 +112,7 @@ PreparedCase prepare_measure(Device& device, const MatvecCase& c) {
 void append_matvec_cases(std::vector<KernelCase>& cases) {
   auto add = [&](MatvecCase c, const std::string& note) {
     cases.push_back({"matvec", fmt::format("{} {}x{}{}", kernel_name(c.dtype), c.rows, c.cols, note), false,
-                     [c](Device& device, CaseUse) { return prepare_check(device, c); }});
+                     [c](Device& device, CaseUse) { return prepare_matvec_check(device, c); }});
   };
   for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K}) {
     for (int64_t cols : {5, 33, 160, 320, 1152, 1154}) add({dtype, 19, cols}, "");
@@ -141,7 +141,7 @@ void append_matvec_cases(std::vector<KernelCase>& cases) {
   auto measure = [&](DType dtype, int64_t rows, int64_t cols) {
     const MatvecCase c = {dtype, rows, cols};
     cases.push_back({"matvec", fmt::format("{} {}x{}", kernel_name(dtype), rows, cols), true,
-                     [c](Device& device, CaseUse) { return prepare_measure(device, c); }});
+                     [c](Device& device, CaseUse) { return prepare_matvec_measure(device, c); }});
   };
   for (DType dtype : {DType::kQ4_K, DType::kQ6_K, DType::kQ8_0, DType::kBF16, DType::kF16, DType::kF32}) {
     measure(dtype, 1152, 6912);

@@ -49,7 +49,7 @@ void expect_products(PreparedCase& p, const RandomMatrix& matrix, const std::vec
   }
 }
 
-PreparedCase prepare(Device& device, const ProjectCase& c, CaseUse use) {
+PreparedCase prepare_project(Device& device, const ProjectCase& c, CaseUse use) {
   const size_t cols = static_cast<size_t>(c.cols);
   const RandomMatrix matrix(c.dtype, c.rows, c.cols, 6);
   CaseRandom random(4);
@@ -148,7 +148,7 @@ void append_project_cases(std::vector<KernelCase>& cases) {
   const auto add = [&](const ProjectCase& c) {
     const std::string scaled = c.scale != 1 ? fmt::format(" times {}, branch times {}", c.scale, c.branch_scale) : "";
     cases.push_back({"project_norm", fmt::format("{} {}x{}{}", kernel_name(c.dtype), c.rows, c.cols, scaled), c.measure,
-                     [c](Device& device, CaseUse use) { return prepare(device, c, use); }});
+                     [c](Device& device, CaseUse use) { return prepare_project(device, c, use); }});
   };
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K}) {
     for (const int64_t cols : {36, 160, 1152}) add({dtype, 75, cols});

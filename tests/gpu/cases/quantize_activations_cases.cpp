@@ -39,7 +39,7 @@ QuantizedX quantize_x(const std::vector<float>& x, size_t tokens, size_t cols) {
 
 namespace {
 
-PreparedCase prepare(Device& device, size_t tokens, size_t cols, CaseUse use) {
+PreparedCase prepare_quantize(Device& device, size_t tokens, size_t cols, CaseUse use) {
   CaseRandom random(tokens * 7 + cols);
   std::vector<float> x = random.floats(tokens * cols, -1, 1);
   for (size_t i = 0; i < x.size(); ++i) {
@@ -79,7 +79,7 @@ PreparedCase prepare(Device& device, size_t tokens, size_t cols, CaseUse use) {
 void append_quantize_activations_cases(std::vector<KernelCase>& cases) {
   auto add = [&](size_t tokens, size_t cols, bool measure) {
     cases.push_back({"quantize_activations", fmt::format("{}x{}", tokens, cols), measure,
-                     [=](Device& device, CaseUse use) { return prepare(device, tokens, cols, use); }, true});
+                     [=](Device& device, CaseUse use) { return prepare_quantize(device, tokens, cols, use); }, true});
   };
   for (size_t cols : {1, 31, 32, 33, 64, 96, 160, 257, 320, 1152}) {
     for (size_t tokens : {1, 2, 7, 33, 130}) add(tokens, cols, false);

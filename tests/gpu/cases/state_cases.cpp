@@ -12,7 +12,6 @@
 namespace doppler::gpu {
 namespace {
 
-constexpr double kUlp = 0x1p-23;                     // of values in [1, 2)
 constexpr uint32_t kCopies = 3, kFrom = 1, kTo = 2;  // of the states
 constexpr uint32_t kFresh = 0xffffffff;
 

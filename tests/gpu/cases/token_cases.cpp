@@ -15,7 +15,7 @@ struct TokenInputs {
   Buffer out_tokens;
 };
 
-TokenInputs make_inputs(Device& device, uint32_t vocab) {
+TokenInputs token_inputs(Device& device, uint32_t vocab) {
   TokenInputs in;
   // About normal, so that the likeliest few stand apart as a model's do.
   CaseRandom random(vocab);
@@ -35,7 +35,7 @@ TokenInputs make_inputs(Device& device, uint32_t vocab) {
 }
 
 PreparedCase prepare_argmax(Device& device, CaseUse use, uint32_t vocab) {
-  const TokenInputs in = make_inputs(device, vocab);
+  const TokenInputs in = token_inputs(device, vocab);
   const SampleBuffers& b = in.buffers;
   PreparedCase p;
   p.out = in.out_tokens;
@@ -55,7 +55,7 @@ PreparedCase prepare_argmax(Device& device, CaseUse use, uint32_t vocab) {
 }
 
 PreparedCase prepare_sample(Device& device, uint32_t vocab, const SampleOptions& options) {
-  const TokenInputs in = make_inputs(device, vocab);
+  const TokenInputs in = token_inputs(device, vocab);
   const SampleBuffers& b = in.buffers;
   PreparedCase p;
   p.out = in.out_tokens;
