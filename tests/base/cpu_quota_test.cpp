@@ -5,8 +5,6 @@
 namespace doppler {
 namespace {
 
-using testing::spill;
-
 void put(const std::filesystem::path& folder, const std::string& name, const std::string& text) {
   std::filesystem::create_directories(folder);
   spill(folder / name, text);

@@ -13,10 +13,8 @@
 namespace doppler {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::Scratch;
 using ::testing::UnorderedElementsAre;
 
 TEST(Files, WritesWholeAndReadsBack) {

@@ -3,22 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <ctime>
-#include <functional>
 #include <limits>
 
 #include "base/error.h"
+#include "support/scratch.h"
 
 namespace doppler {
 namespace {
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Failure& failure) {
-    return failure.what();
-  }
-  return "";
-}
 
 TEST(Json, KeepsTheOrderOfKeys) { EXPECT_EQ(parse_json(R"({"b":1,"a":2})", "x").dump(), R"({"b":1,"a":2})"); }
 

@@ -24,9 +24,6 @@
 namespace doppler {
 namespace {
 
-namespace fs = std::filesystem;
-using testing::Scratch;
-using testing::spill;
 using Question = std::function<bool()>;  // false: errno says why not
 
 constexpr int kNoSandbox = 254;

@@ -8,14 +8,6 @@
 namespace doppler {
 namespace {
 
-namespace fs = std::filesystem;
-using testing::call;
-using testing::expect_outcome;
-using testing::Outcome;
-using testing::Scratch;
-using testing::slurp;
-using testing::spill;
-
 // A copy of the shipped model that a test may spoil.
 class Spoilt {
  public:

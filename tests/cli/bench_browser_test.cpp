@@ -7,14 +7,6 @@
 namespace doppler {
 namespace {
 
-namespace fs = std::filesystem;
-using testing::call;
-using testing::expect_outcome;
-using testing::Outcome;
-using testing::Scratch;
-using testing::slurp;
-using testing::spill;
-
 // The page is built by `npm run build`, playwright-core comes from tools/setup.sh; ./test sees to both.
 bool browser_is_here() {
   return fs::exists(DOPPLER_SOURCE_DIR "/web/dist/lib/doppler.wasm") &&

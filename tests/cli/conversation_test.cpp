@@ -9,10 +9,6 @@
 namespace doppler {
 namespace {
 
-using testing::Scratch;
-using testing::sentence;
-using testing::spill;
-
 Conversation turns(int count, std::string system = "") {
   Conversation conversation;
   conversation.system = std::move(system);

@@ -10,10 +10,6 @@
 namespace doppler {
 namespace {
 
-using testing::call;
-using testing::expect_outcome;
-using testing::Outcome;
-
 const std::string kSky = "debug models/tiny --prompt 'The color of the sky is' --backend cpu ";
 
 TEST(Debug, PrintsLayersLikeliestTokensAndWatchedOnes) {

@@ -11,10 +11,6 @@
 namespace doppler {
 namespace {
 
-namespace fs = std::filesystem;
-using testing::call;
-using testing::Outcome;
-
 std::string texts(const Json& findings) {
   std::string all;
   for (const Json& finding : findings)

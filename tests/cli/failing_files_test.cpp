@@ -15,12 +15,8 @@
 namespace doppler {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::ElementsAre;
-using testing::expect_outcome;
 using ::testing::HasSubstr;
-using testing::Scratch;
-using testing::slurp;
 
 // The program with its output in files of a folder, while the test does something to it.
 class Running {

@@ -6,9 +6,7 @@
 namespace doppler {
 namespace {
 
-using testing::call;
 using ::testing::HasSubstr;
-using testing::Outcome;
 
 TEST(Gguf, GoesOutRunsAndComesBack) {
   testing::Scratch scratch;

@@ -4,8 +4,6 @@
 namespace doppler {
 namespace {
 
-using testing::expect_outcome;
-
 TEST(Numbers, NothingIsNotZero) {
   for (const char* option : {"--prompt-ids ''", "--prompt-ids= hello", "--seed '' hello", "--max-tokens '' hello",
                              "--temperature '' hello", "--gpu-memory '' hello"}) {

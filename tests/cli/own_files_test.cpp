@@ -4,11 +4,6 @@
 namespace doppler {
 namespace {
 
-namespace fs = std::filesystem;
-using testing::Outcome;
-using testing::Scratch;
-using testing::spill;
-
 // The program under another roof: ROOT/bin/doppler.
 std::string moved_program(const fs::path& root) {
   fs::create_directories(root / "bin");

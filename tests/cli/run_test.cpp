@@ -7,10 +7,6 @@
 namespace doppler {
 namespace {
 
-using testing::call;
-using testing::expect_outcome;
-using testing::Outcome;
-
 TEST(Run, ContinuesARawPrompt) {
   const Outcome outcome = call("run --raw 'The color of the sky is' --max-tokens 2 --backend cpu");
   EXPECT_EQ(outcome.out, " blue.\n");

@@ -4,11 +4,6 @@
 namespace doppler {
 namespace {
 
-namespace fs = std::filesystem;
-using testing::call;
-using testing::expect_outcome;
-using testing::Outcome;
-
 TEST(Streams, AnErrorThatCannotBeSaidHasItsExitCode) {
   EXPECT_EQ(call("walk 2>/dev/full").code, 2);
   EXPECT_EQ(call("run --context -5 x 2>/dev/full").code, 2);

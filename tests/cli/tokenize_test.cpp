@@ -6,8 +6,6 @@
 namespace doppler {
 namespace {
 
-using testing::Outcome;
-
 const std::string kTiny = std::string(DOPPLER_TEST_DATA) + "/tokens/tiny";
 
 Outcome doppler_tokenize(const std::string& arguments, const std::string& input = "") {

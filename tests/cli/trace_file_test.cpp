@@ -11,10 +11,6 @@
 namespace doppler {
 namespace {
 
-using testing::call;
-using testing::Outcome;
-using testing::Scratch;
-
 struct Interval {
   double begin, end;
   std::string name;

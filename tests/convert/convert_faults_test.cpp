@@ -12,18 +12,7 @@
 namespace doppler {
 namespace {
 
-namespace fs = std::filesystem;
-using testing::Checkpoint;
-using ::testing::Contains;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using testing::model;
-using testing::Scratch;
-using testing::sentence;
-using testing::slurp;
-using testing::spill;
-using ::testing::UnorderedElementsAre;
-using testing::with;
+using ::testing::Contains, ::testing::ElementsAre, ::testing::HasSubstr, ::testing::UnorderedElementsAre;
 
 TEST(ConvertFaults, ADisagreementOfConfigAndTensorsStopsWithTheNames) {
   {

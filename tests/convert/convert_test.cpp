@@ -11,18 +11,7 @@
 namespace doppler {
 namespace {
 
-namespace fs = std::filesystem;
-using testing::Checkpoint;
-using ::testing::Contains;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using testing::model;
-using testing::Scratch;
-using testing::sentence;
-using testing::slurp;
-using testing::spill;
-using testing::with;
+using ::testing::Contains, ::testing::ElementsAre, ::testing::HasSubstr, ::testing::IsEmpty;
 
 const char* const kModels[] = {"gemma3-a", "gemma3-b", "gemma2-a", "gptoss-a", "llama-a", "qwen3-a"};
 

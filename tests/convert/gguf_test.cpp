@@ -11,15 +11,9 @@
 namespace doppler {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::model;
-using testing::Scratch;
-using testing::sentence;
-using testing::slurp;
-using testing::with;
 
 constexpr const char* kCheckpoints[] = {"gemma3-b", "gemma2-a", "gptoss-a", "llama-a", "qwen3-a"};
 

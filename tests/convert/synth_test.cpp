@@ -14,9 +14,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::Scratch;
-using testing::sentence;
-using testing::slurp;
 
 const DType kTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ8_0,
                         DType::kQ4_K, DType::kQ6_K, DType::kMXFP4};

@@ -10,9 +10,6 @@
 namespace doppler {
 namespace {
 
-using testing::Crowd;
-using testing::RandomModel;
-
 constexpr int kContext = 192;
 
 ModelConfig windows_config() {

@@ -17,8 +17,6 @@
 namespace doppler {
 namespace {
 
-using testing::RandomModel;
-
 double error_of(std::span<const float> a, std::span<const float> b) {
   double difference = 0, size = 0;
   for (size_t i = 0; i < b.size(); ++i) {

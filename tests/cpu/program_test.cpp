@@ -13,8 +13,6 @@
 namespace doppler::cpu {
 namespace {
 
-using doppler::testing::RandomModel;
-
 Program compiled(const RandomModel& m, bool fuse, int block = 16) {
   static const PackedWeights nothing;
   return compile(m.config, m.plan, m.weights,

@@ -52,14 +52,9 @@ struct RandomModel {
 
 // Sizes that are no multiple of anything, and more of everything than one tile holds.
 inline ModelConfig odd_config() {
-  ModelConfig c = quirky_config();
+  ModelConfig c =
+      with_sizes(quirky_config(), {.hidden = 100, .ffn = 290, .vocab = 331, .heads = 6, .kv_heads = 2, .head_dim = 38});
   c.id = "odd";
-  c.hidden = 100;
-  c.ffn = 290;
-  c.vocab = 331;
-  c.heads = 6;
-  c.kv_heads = 2;
-  c.head_dim = 38;
   c.attn_scale = 0.16f;
   c.layers = {{19, 1}, {19, 1}, {0, 0}, {7, 1}};
   c.max_context = 512;
@@ -67,13 +62,9 @@ inline ModelConfig odd_config() {
 }
 
 inline ModelConfig odd_expert_config() {
-  ModelConfig c = expert_config();
+  ModelConfig c =
+      with_sizes(expert_config(), {.hidden = 96, .ffn = 64, .vocab = 211, .heads = 8, .kv_heads = 2, .head_dim = 24});
   c.id = "odd experts";
-  c.hidden = 96;
-  c.ffn = 64;
-  c.vocab = 211;
-  c.heads = 8;
-  c.head_dim = 24;
   c.attn_scale = 0.2f;
   c.experts = 5;
   c.experts_per_token = 3;

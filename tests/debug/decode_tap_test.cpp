@@ -18,9 +18,7 @@ namespace {
 class DecodeTaps : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    testing::choose_gpu_driver();
-    std::string why;
-    if (!gpu::webgpu_available(&why)) GTEST_SKIP() << "no GPU: " << why;
+    if (const std::string why = testing::missing_gpu(); !why.empty()) GTEST_SKIP() << why;
   }
 };
 

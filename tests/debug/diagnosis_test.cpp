@@ -14,11 +14,6 @@
 namespace doppler {
 namespace {
 
-using testing::Against;
-using testing::AlteredModel;
-using testing::Side;
-using testing::UnnamedFault;
-
 constexpr int kContext = 128;
 
 // A checkpoint with what Hugging Face recorded of it, and with all that the truth computes on it.

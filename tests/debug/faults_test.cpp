@@ -18,9 +18,6 @@
 namespace doppler {
 namespace {
 
-using testing::AlteredModel;
-using testing::Fault;
-
 // Makes the position counter slip by running one token too many, unseen, before token `at`.
 class Slipping : public Executor {
  public:
@@ -62,9 +59,7 @@ class PlantedFaults : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     if (GetParam() != "webgpu") return;
-    testing::choose_gpu_driver();
-    std::string why;
-    if (!gpu::webgpu_available(&why)) GTEST_SKIP() << "no GPU: " << why;
+    if (const std::string why = testing::missing_gpu(); !why.empty()) GTEST_SKIP() << why;
   }
 
   LoadedModel load(const std::string& model, const testing::Scratch& scratch) {

@@ -31,9 +31,7 @@ class ManyAnswers : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     if (GetParam().backend != "webgpu") return;
-    testing::choose_gpu_driver();
-    std::string why;
-    if (!gpu::webgpu_available(&why)) GTEST_SKIP() << "no GPU: " << why;
+    if (const std::string why = testing::missing_gpu(); !why.empty()) GTEST_SKIP() << why;
   }
 
   LoadedModel model() {

@@ -11,9 +11,6 @@
 namespace doppler {
 namespace {
 
-using testing::Crowd;
-using testing::RandomModel;
-
 constexpr int kContext = 200;
 
 ModelConfig windows_config() {
@@ -35,9 +32,7 @@ const Model kModels[] = {{"windows_q4_k", windows_config, DType::kQ4_K},
 class GpuBatch : public ::testing::TestWithParam<Model> {};
 
 TEST_P(GpuBatch, AnAnswerDoesNotDependOnWhatRunsBesideIt) {
-  testing::choose_gpu_driver();
-  std::string why;
-  if (!gpu::webgpu_available(&why)) GTEST_SKIP() << "no GPU: " << why;
+  if (const std::string why = testing::missing_gpu(); !why.empty()) GTEST_SKIP() << why;
   const RandomModel m(GetParam().config(), GetParam().type);
   const auto executor = make_gpu_executor(m.config, m.plan, m.weights,
                                           {.context = kContext, .block = 96, .checked = true, .sequences = 10});
@@ -51,9 +46,7 @@ TEST_P(GpuBatch, AnAnswerDoesNotDependOnWhatRunsBesideIt) {
 
 // A text is gone on from the state at the end of its last page, and comes to the same bits.
 TEST(GpuStates, APrefixIsFoundAtTheEndOfAPage) {
-  testing::choose_gpu_driver();
-  std::string why;
-  if (!gpu::webgpu_available(&why)) GTEST_SKIP() << "no GPU: " << why;
+  if (const std::string why = testing::missing_gpu(); !why.empty()) GTEST_SKIP() << why;
   const RandomModel m(testing::delta_config(), DType::kBF16);
   const auto executor = make_gpu_executor(m.config, m.plan, m.weights, {.context = kContext, .checked = true});
   const std::vector<int32_t> text = m.tokens(75);

@@ -17,12 +17,11 @@
 #include "gpu/run/gpu_executor.h"
 #include "gpu/webgpu/device.h"
 #include "ref/ref_executor.h"
+#include "support/scratch.h"
 #include "support/software_gpu.h"
 
 namespace doppler {
 namespace {
-
-using testing::RandomModel;
 
 constexpr int kContext = 64;
 constexpr int32_t kBadToken = 17;
@@ -66,18 +65,6 @@ std::unique_ptr<Executor> make(const std::string& backend, const RandomModel& m,
   return executor;
 }
 
-// What `work` fails with.
-template <class Work>
-Error error_of(const Work& work) {
-  try {
-    work();
-  } catch (const Failure& failure) {
-    return failure.error;
-  }
-  ADD_FAILURE() << "it did not fail";
-  return {};
-}
-
 void expect_names(const Error& error, const std::string& step, const std::string& tensor) {
   EXPECT_EQ(error.code, ErrorCode::kFormat) << error.message();
   EXPECT_EQ(error.where, "planted: " + step) << error.message();
@@ -88,9 +75,7 @@ class NotFinite : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     if (GetParam() != "webgpu") return;
-    testing::choose_gpu_driver();
-    std::string why;
-    if (!gpu::webgpu_available(&why)) GTEST_SKIP() << "no GPU: " << why;
+    if (const std::string why = testing::missing_gpu(); !why.empty()) GTEST_SKIP() << why;
   }
   std::vector<int32_t> prompt(bool bad) const { return {3, 9, bad ? kBadToken : 4, 12, 30}; }
 };

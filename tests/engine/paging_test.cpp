@@ -62,9 +62,7 @@ class Paging : public ::testing::TestWithParam<const char*> {
   static std::filesystem::path source() { return DOPPLER_TEST_DATA "/models/gptoss-a"; }
 
   void SetUp() override {
-    testing::choose_gpu_driver();
-    std::string why;
-    if (!gpu::webgpu_available(&why)) GTEST_SKIP() << "no GPU: " << why;
+    if (const std::string why = testing::missing_gpu(); !why.empty()) GTEST_SKIP() << why;
     ConvertOptions options;
     options.recipe = recipe_named(GetParam());
     options.no_tokenizer = true;

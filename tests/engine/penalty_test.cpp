@@ -45,9 +45,7 @@ Choices choose(testing::Runner& executor, std::span<const int32_t> prompt, int32
 }
 
 TEST(Penalty, OnAGpuIsTheHosts) {
-  testing::choose_gpu_driver();
-  std::string why;
-  if (!gpu::webgpu_available(&why)) GTEST_SKIP() << "no GPU: " << why;
+  if (const std::string why = testing::missing_gpu(); !why.empty()) GTEST_SKIP() << why;
   const testing::Scratch scratch;
   ConvertOptions options;
   options.recipe = recipe_named("bf16");

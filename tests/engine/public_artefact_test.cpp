@@ -11,11 +11,6 @@
 namespace doppler {
 namespace {
 
-namespace fs = std::filesystem;
-using testing::Scratch;
-using testing::slurp;
-using testing::spill;
-
 // Writes an artefact of ours again as another writer of version 1 would: only the public keys, tensors by their Hugging
 // Face names without slots, packed back to back, a tensor list in a file of its own, foreign blocks, blake3 digests.
 void write_public(const fs::path& ours, const fs::path& folder, uint64_t shard_size) {

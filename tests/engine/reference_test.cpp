@@ -47,9 +47,7 @@ class Checkpoint : public ::testing::TestWithParam<Case> {
   void SetUp() override {
     if (source().empty()) GTEST_SKIP() << GetParam().checkpoint << " is not here (DOPPLER_REFERENCE)";
     if (GetParam().backend != "webgpu") return;
-    testing::choose_gpu_driver();
-    std::string why;
-    if (!gpu::webgpu_available(&why)) GTEST_SKIP() << "no GPU: " << why;
+    if (const std::string why = testing::missing_gpu(); !why.empty()) GTEST_SKIP() << why;
   }
 
   std::unique_ptr<testing::Runner> executor(const LoadedModel& model, int block = 0) {
@@ -180,9 +178,7 @@ TEST_P(Checkpoint, ABackendsOwnChoicesAreTheHosts) {
 }
 
 TEST(ManyTokens, ManyASubmitAreTheSameAsOne) {
-  testing::choose_gpu_driver();
-  std::string why;
-  if (!gpu::webgpu_available(&why)) GTEST_SKIP() << "no GPU: " << why;
+  if (const std::string why = testing::missing_gpu(); !why.empty()) GTEST_SKIP() << why;
   const testing::Scratch scratch;
   ConvertOptions options;
   options.recipe = recipe_named("q4_k_m");

@@ -9,12 +9,6 @@
 namespace doppler {
 namespace {
 
-namespace fs = std::filesystem;
-using testing::Scratch;
-using testing::sentence;
-using testing::slurp;
-using testing::spill;
-
 // An artefact of three shards, the last one shorter.
 class ShardCheckTest : public ::testing::Test {
  protected:

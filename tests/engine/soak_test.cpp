@@ -22,9 +22,7 @@ class Soak : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     if (GetParam() != std::string("webgpu")) return;
-    testing::choose_gpu_driver();
-    std::string why;
-    if (!gpu::webgpu_available(&why)) GTEST_SKIP() << "no GPU: " << why;
+    if (const std::string why = testing::missing_gpu(); !why.empty()) GTEST_SKIP() << why;
   }
   static LoadedModel tiny() { return LoadedModel::load(DOPPLER_SOURCE_DIR "/models/tiny"); }
   static int say(Session& session, const LoadedModel& model, int tokens, uint64_t seed) {

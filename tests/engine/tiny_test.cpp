@@ -43,9 +43,7 @@ Session session(const LoadedModel& model, const char* backend = "cpu") {
 
 // Why not to run hundreds of tokens on this machine's GPU; empty: do. Software takes a second a token.
 std::string no_time_for_gpu() {
-  testing::choose_gpu_driver();
-  std::string why;
-  if (!gpu::webgpu_available(&why)) return "no GPU: " + why;
+  if (const std::string why = testing::missing_gpu(); !why.empty()) return why;
   if (std::getenv("DOPPLER_TEST_MODELS") || gpu::list_adapters()[0].type != "software") return "";
   return "software is slow; ./test --models runs this";
 }

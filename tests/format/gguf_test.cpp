@@ -14,9 +14,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::Scratch;
-using testing::sentence;
-using testing::spill;
 
 // A GGUF file put together by hand, so that every number in it can be a lie.
 class Bytes {

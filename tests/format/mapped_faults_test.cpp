@@ -7,10 +7,8 @@
 namespace doppler {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::Contains;
 using ::testing::HasSubstr;
-using testing::Scratch;
 
 constexpr uint64_t kShard = 4 << 20;
 

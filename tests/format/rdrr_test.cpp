@@ -11,16 +11,7 @@
 namespace doppler {
 namespace {
 
-namespace fs = std::filesystem;
-using ::testing::AllOf;
-using ::testing::Contains;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using testing::Scratch;
-using testing::sentence;
-using testing::slurp;
-using testing::spill;
+using ::testing::AllOf, ::testing::Contains, ::testing::ElementsAre, ::testing::HasSubstr, ::testing::IsEmpty;
 
 struct Made {
   RdrrTensorEntry entry;

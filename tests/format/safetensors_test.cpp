@@ -11,10 +11,6 @@ namespace doppler {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::Scratch;
-using testing::sentence;
-using testing::slurp;
-using testing::spill;
 
 template <class T>
 RawTensor raw(const std::string& name, const std::string& dtype, std::vector<int64_t> shape, const std::vector<T>& v) {

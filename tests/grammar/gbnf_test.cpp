@@ -10,10 +10,7 @@
 namespace doppler {
 namespace {
 
-using testing::byte_trie;
 using ::testing::HasSubstr;
-using testing::matches;
-using testing::message_of;
 
 std::shared_ptr<const TokenGrammar> gbnf(const std::string& text, std::shared_ptr<const TokenTrie> trie = byte_trie()) {
   return grammar_from_gbnf(text, "test.gbnf", std::move(trie));

@@ -11,10 +11,7 @@
 namespace doppler {
 namespace {
 
-using testing::byte_trie;
 using ::testing::HasSubstr;
-using testing::matches;
-using testing::message_of;
 
 std::shared_ptr<const TokenGrammar> schema(const std::string& text) {
   static const auto trie = byte_trie();

@@ -9,10 +9,6 @@
 namespace doppler {
 namespace {
 
-using testing::allowed_tokens;
-using testing::byte_trie;
-using testing::message_of;
-
 std::vector<std::string> random_words(size_t count, size_t letters) {
   std::mt19937 random(1);
   std::vector<std::string> words(count);

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,6 +13,7 @@
 
 #include "base/error.h"
 #include "grammar/grammar.h"
+#include "support/scratch.h"
 #include "support/tokenizers.h"
 
 namespace doppler::testing {
@@ -44,15 +44,6 @@ inline bool matches(const TokenGrammar& grammar, std::string_view text) {
     if (!allowed) return false;
   }
   return constraint->may_end();
-}
-
-inline std::string message_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Failure& failure) {
-    return failure.what();
-  }
-  return "";
 }
 
 inline std::vector<int32_t> allowed_tokens(const TokenMask& mask) {

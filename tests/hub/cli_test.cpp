@@ -7,12 +7,9 @@
 namespace doppler {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
-using testing::LocalHub;
-using testing::Outcome;
 
 constexpr const char* kQuestion = " 'What color is the sky?' --backend cpu";
 constexpr const char* kAnswer = "The color of the sky is blue.\n";

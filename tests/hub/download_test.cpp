@@ -8,11 +8,7 @@
 namespace doppler {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::HasSubstr;
-using testing::LocalHub;
-using testing::noise;
-using testing::slurp;
 
 constexpr size_t kSize = 1'000'003;  // sixteen pieces, the last of them short
 

@@ -7,13 +7,8 @@
 namespace doppler {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::LocalHub;
-using testing::noise;
-using testing::sentence;
-using testing::slurp;
 
 constexpr const char* kEndpoint = "https://hub.example";
 

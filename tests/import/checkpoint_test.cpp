@@ -12,10 +12,8 @@ namespace doppler {
 namespace {
 
 using ::testing::AllOf;
-using testing::Checkpoint;
 using ::testing::Contains;
 using ::testing::HasSubstr;
-using testing::sentence;
 
 constexpr const char* kMatrix = "model.layers.1.mlp.up_proj.weight";  // [320, 128]
 constexpr float kScale = 0.0625f;

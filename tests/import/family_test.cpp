@@ -13,11 +13,7 @@
 namespace doppler {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using testing::sentence;
-using ::testing::SizeIs;
+using ::testing::ElementsAre, ::testing::HasSubstr, ::testing::IsEmpty, ::testing::SizeIs;
 
 Json config_of(const std::string& model) {
   const std::string path = DOPPLER_TEST_DATA "/models/" + model + "/config.json";

@@ -12,15 +12,9 @@
 namespace doppler {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::Contains;
 using ::testing::HasSubstr;
-using testing::model;
 using ::testing::Not;
-using testing::Scratch;
-using testing::sentence;
-using testing::slurp;
-using testing::with;
 
 // A GGUF whose metadata and tensors a test may spoil.
 struct Spoiled {

@@ -8,12 +8,8 @@
 namespace doppler {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using testing::Scratch;
-using testing::sentence;
-using testing::spill;
 
 constexpr std::string_view kPointer =
     "version https://git-lfs.github.com/spec/v1\noid sha256:"

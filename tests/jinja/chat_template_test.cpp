@@ -19,8 +19,6 @@
 namespace doppler {
 namespace {
 
-namespace fs = std::filesystem;
-
 // The references were rendered on one day, whatever the format.
 std::string reference_day(const std::string&) { return "2026-11-15"; }
 

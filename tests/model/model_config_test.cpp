@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "support/model_configs.h"
+#include "support/scratch.h"
 
 namespace doppler {
 namespace {
@@ -89,21 +90,11 @@ TEST(ModelConfig, RefusesNumbersThatDescribeNoModel) {
   EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[0].theta = std::nan(""); }));
 }
 
-// The sentence that `work` ends in; empty if it comes to an end.
-std::string fault_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Failure& failure) {
-    return failure.what();
-  }
-  return "";
-}
-
 std::string refusal(const ModelConfig& config, const std::function<void(Json&)>& change) {
   Json manifest;
   write_model_config(config, manifest);
   change(manifest);
-  return fault_of([&] { read_model_config(manifest, "manifest.json"); });
+  return message_of([&] { read_model_config(manifest, "manifest.json"); });
 }
 
 TEST(ModelConfig, TokensOutsideTheVocabularyAreRefusedByName) {
@@ -123,10 +114,10 @@ TEST(ModelConfig, TokensOutsideTheVocabularyAreRefusedByName) {
               HasSubstr("eos_token_id is no token"));
   ModelConfig config = testing::plain_config();
   config.eos_ids = {1, 50};
-  EXPECT_THAT(fault_of([&] { check(config, "here"); }), HasSubstr("ends an answer is no token"));
+  EXPECT_THAT(message_of([&] { check(config, "here"); }), HasSubstr("ends an answer is no token"));
   config = testing::plain_config();
   config.bos_id = 50;
-  EXPECT_THAT(fault_of([&] { check(config, "here"); }), HasSubstr("begins a text is no token"));
+  EXPECT_THAT(message_of([&] { check(config, "here"); }), HasSubstr("begins a text is no token"));
 }
 
 // Which layers are global, as a word of g and l; the sentence where the pattern is refused.
@@ -138,7 +129,7 @@ std::string layers_of(const Json& pattern, int window = 5) {
   manifest["inference"]["attention"]["slidingWindow"] = window > 0 ? Json(window) : Json();
   manifest["inference"]["layerPattern"] = pattern;
   std::string out;
-  const std::string fault = fault_of([&] {
+  const std::string fault = message_of([&] {
     for (const LayerConfig& layer : read_model_config(manifest, "m").layers) out += layer.window == 0 ? 'g' : 'l';
   });
   return fault.empty() ? out : fault;

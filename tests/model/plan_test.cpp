@@ -11,10 +11,6 @@
 namespace doppler {
 namespace {
 
-using testing::expert_config;
-using testing::plain_config;
-using testing::quirky_config;
-
 TEST(Plan, EveryInputIsMadeByAnEarlierStepAndNamesAreUnique) {
   for (const ModelConfig& config :
        {plain_config(), quirky_config(), expert_config(), testing::multiplied_config(), testing::sparse_config(),

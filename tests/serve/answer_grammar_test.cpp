@@ -7,12 +7,6 @@
 namespace doppler::serve {
 namespace {
 
-using doppler::testing::byte_trie;
-using doppler::testing::matches;
-using doppler::testing::message_of;
-using doppler::testing::random_text;
-using doppler::testing::tokenizer_folder;
-
 const std::string kBlocks = "<tool_call></think>", kChannels = "<|channel|>", kBare = "<|python_tag|>";
 
 Ask json() {

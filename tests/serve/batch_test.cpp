@@ -13,10 +13,6 @@
 namespace doppler::serve {
 namespace {
 
-using doppler::testing::Scratch;
-using doppler::testing::sentence;
-using doppler::testing::slurp;
-using doppler::testing::spill;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 

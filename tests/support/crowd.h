@@ -176,3 +176,8 @@ class Crowd {
 };
 
 }  // namespace doppler::testing
+
+// Tests name what is here without its namespace.
+namespace doppler {
+using namespace testing;
+}  // namespace doppler

@@ -1,25 +1,35 @@
 // Small model configurations for tests that need no checkpoint: one plain, one with every quirk at once.
 #pragma once
 
+#include <tuple>
+
 #include "model/model_config.h"
 
 namespace doppler::testing {
 
 // 2 layers, no quirk.
 inline ModelConfig plain_config() {
-  ModelConfig c;
-  c.id = "plain";
-  c.hidden = 24;
-  c.ffn = 40;
-  c.vocab = 50;
-  c.heads = 4;
-  c.kv_heads = 2;
-  c.head_dim = 8;
-  c.max_context = 64;
-  c.attn_scale = 0.25f;
-  c.ropes = {{}};
-  c.layers = {{0, 0}, {0, 0}};
-  c.eos_ids = {1};
+  return {.id = "plain",
+          .hidden = 24,
+          .ffn = 40,
+          .vocab = 50,
+          .heads = 4,
+          .kv_heads = 2,
+          .head_dim = 8,
+          .max_context = 64,
+          .attn_scale = 0.25f,
+          .ropes = {{}},
+          .layers = {{0, 0}, {0, 0}},
+          .eos_ids = {1}};
+}
+
+struct ModelSizes {
+  int hidden, ffn, vocab, heads, kv_heads, head_dim;
+};
+
+inline ModelConfig with_sizes(ModelConfig c, const ModelSizes& sizes) {
+  std::tie(c.hidden, c.ffn, c.vocab) = std::tie(sizes.hidden, sizes.ffn, sizes.vocab);
+  std::tie(c.heads, c.kv_heads, c.head_dim) = std::tie(sizes.heads, sizes.kv_heads, sizes.head_dim);
   return c;
 }
 
@@ -129,3 +139,8 @@ inline ModelConfig delta_expert_config() {
 }
 
 }  // namespace doppler::testing
+
+// Tests name what is here without its namespace.
+namespace doppler {
+using namespace testing;
+}  // namespace doppler

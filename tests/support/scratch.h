@@ -1,4 +1,4 @@
-// What tests of files share: a folder of their own, bytes in and out, and the sentence of a failure.
+// What tests of files share: a folder of their own, bytes in and out, and what a failure says.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -59,16 +59,41 @@ inline void flip_bit(const std::filesystem::path& path, size_t byte) {
   spill(path, bytes);
 }
 
-// The message of the failure that `action` must end in; empty (and a test failure) if it ends in none.
+// What `action` must fail with; a test failure if it does not.
 template <class Action>
-std::string sentence(Action&& action) {
+Error error_of(Action&& action) {
+  try {
+    action();
+  } catch (const Failure& failure) {
+    return failure.error;
+  }
+  ADD_FAILURE() << "nothing failed";
+  return {};
+}
+
+// The message of what `action` fails with; empty if it does not.
+template <class Action>
+std::string message_of(Action&& action) {
   try {
     action();
   } catch (const Failure& failure) {
     return failure.what();
   }
-  ADD_FAILURE() << "nothing failed";
   return "";
 }
 
+// The message of the failure that `action` must end in; empty (and a test failure) if it ends in none.
+template <class Action>
+std::string sentence(Action&& action) {
+  const std::string message = message_of(action);
+  if (message.empty()) ADD_FAILURE() << "nothing failed";
+  return message;
+}
+
 }  // namespace doppler::testing
+
+// Tests name what is here without its namespace.
+namespace doppler {
+using namespace testing;
+namespace fs = std::filesystem;
+}  // namespace doppler

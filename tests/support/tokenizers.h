@@ -35,3 +35,8 @@ inline std::filesystem::path tokenizer_folder(const std::string& name) {
   }
 
 }  // namespace doppler::testing
+
+// Tests name what is here without its namespace.
+namespace doppler {
+using namespace testing;
+}  // namespace doppler

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "support/scratch.h"
 
 namespace doppler {
 namespace {
@@ -80,26 +81,17 @@ TEST(Regex, RefusesWhatItCannotPromiseAndNamesIt) {
   }
 }
 
-std::string refusal(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Failure& failure) {
-    return failure.what();
-  }
-  return "";
-}
-
 using ::testing::HasSubstr;
 
 TEST(Regex, GivesUpOnBacktrackingWithoutEnd) {
-  EXPECT_THAT(refusal([] { matches("(?:a+)+[bd]", std::string(64, 'a') + "c"); }),
+  EXPECT_THAT(message_of([] { matches("(?:a+)+[bd]", std::string(64, 'a') + "c"); }),
               HasSubstr("at most 1033280 steps for all of the text, got more with '(?:a+)+[bd]'"));
 }
 
 TEST(Regex, PassingOverTextCountsToo) {
   // 200,000 tries that each look at all that is left, without ever backtracking.
-  EXPECT_THAT(refusal([] { matches("a+b", std::string(200'000, 'a') + " b"); }), HasSubstr("gave up"));
-  EXPECT_THAT(refusal([] { matches("(?:a(?!a++b))*+c", std::string(200'000, 'a') + "d c"); }), HasSubstr("gave up"));
+  EXPECT_THAT(message_of([] { matches("a+b", std::string(200'000, 'a') + " b"); }), HasSubstr("gave up"));
+  EXPECT_THAT(message_of([] { matches("(?:a(?!a++b))*+c", std::string(200'000, 'a') + "d c"); }), HasSubstr("gave up"));
 }
 
 TEST(Regex, AllPiecesOfATextShareOneEffort) {
@@ -107,7 +99,7 @@ TEST(Regex, AllPiecesOfATextShareOneEffort) {
   TextEffort effort(1000 * piece.size());
   const TextPattern pattern = TextPattern::regex("(?:a+)+[bd]", "test");
   int done = 0;
-  EXPECT_THAT(refusal([&] {
+  EXPECT_THAT(message_of([&] {
                 for (; done < 1000; ++done) pattern.each_match(piece, effort, [](Span) {});
               }),
               HasSubstr("gave up"));
@@ -117,20 +109,20 @@ TEST(Regex, AllPiecesOfATextShareOneEffort) {
 TEST(Regex, LongMatchesAreLeftWhenNobodyWantsThem) {
   int asked = 0;
   TextEffort effort(1 << 20, [&] { return ++asked == 1; });
-  EXPECT_THAT(refusal([&] {
+  EXPECT_THAT(message_of([&] {
                 TextPattern::regex("(?:a|a)+b", "test").each_match(std::string(4096, 'a') + "cb", effort, [](Span) {});
               }),
               HasSubstr("interrupted"));
   EXPECT_EQ(asked, 1);
   TextEffort many(1 << 20, [&] { return true; });
   int found = 0;
-  EXPECT_THAT(refusal([&] {
+  EXPECT_THAT(message_of([&] {
                 TextPattern::regex("a", "test").each_match(std::string(4096, 'a'), many, [&](Span) { ++found; });
               }),
               HasSubstr("interrupted"));
   EXPECT_EQ(found, 255);
   TextEffort literal(1 << 20, [&] { return true; });
-  EXPECT_THAT(refusal([&] { TextPattern::literal("a").each_match(std::string(4096, 'a'), literal, [&](Span) {}); }),
+  EXPECT_THAT(message_of([&] { TextPattern::literal("a").each_match(std::string(4096, 'a'), literal, [&](Span) {}); }),
               HasSubstr("interrupted"));
 }
 

@@ -10,7 +10,6 @@
 namespace doppler::cpu {
 namespace {
 
-using testing::RandomModel;
 using Rows = std::vector<float>;
 
 constexpr int kTokens = 26, kContext = 64;
