@@ -223,24 +223,22 @@ if [ -n "$missing" ] && [ "$what" != dawn ]; then
 fi
 
 failed=0
-while read -r folder package integrity; do
-  [ -n "$folder" ] || continue
-  if ! command -v npm >/dev/null 2>&1; then
-    failed=1
-  else
-    step "Fetching $folder ($package)" fetch "$folder" "$package" "$integrity" || failed=1
-  fi
-done <<END
+# each COMMAND SUFFIX: calls it for each line of standard input: a folder of BUILD, what to fetch (people see it with the
+# suffix), and its hash.
+each() {
+  while read -r folder from hash; do
+    [ -n "$folder" ] || continue
+    if ! command -v npm >/dev/null 2>&1; then
+      failed=1
+    else
+      step "Fetching $folder ($from$2)" "$1" "$folder" "$from" "$hash" || failed=1
+    fi
+  done
+}
+each fetch "" <<END
 $to_fetch
 END
-while read -r folder locked hash; do
-  [ -n "$folder" ] || continue
-  if ! command -v npm >/dev/null 2>&1; then
-    failed=1
-  else
-    step "Fetching $folder ($locked/package-lock.json)" fetch_locked "$folder" "$locked" "$hash" || failed=1
-  fi
-done <<END
+each fetch_locked /package-lock.json <<END
 $to_fetch_locked
 END
 if [ $failed -ne 0 ] && [ "$what" = run ]; then

@@ -299,29 +299,38 @@ doppler_code doppler_completion_open(doppler_model* model, const doppler_options
 
 void doppler_completion_close(doppler_completion* completion) { completions().take(completion); }
 
-doppler_code doppler_completion_run(doppler_completion* completion, const char* prompt,
-                                    const doppler_answer_options* options, doppler_on_piece on_piece, void* user,
-                                    doppler_reply** reply, doppler_error** error) {
+namespace {
+
+// prompt() is what the answer goes on from: text, or tokens.
+template <class Prompt>
+doppler_code run_completion(doppler_completion* completion, const Prompt& prompt, const doppler_answer_options* options,
+                            doppler_on_piece on_piece, void* user, doppler_reply** reply, doppler_error** error) {
   return guarded(error, [&] {
     if (reply) *reply = nullptr;
     const std::shared_ptr<OpenCompletion> open = completions().find(completion, "completion");
     const Busy busy(open->busy, *open->model, "completion");
-    const std::string text = need(prompt, "prompt");
-    give(open->answerer.run(text, on_piece_of(on_piece, user), answer_options_of(options)), reply);
+    const auto given = prompt();
+    give(open->answerer.run(given, on_piece_of(on_piece, user), answer_options_of(options)), reply);
   });
+}
+
+}  // namespace
+
+doppler_code doppler_completion_run(doppler_completion* completion, const char* prompt,
+                                    const doppler_answer_options* options, doppler_on_piece on_piece, void* user,
+                                    doppler_reply** reply, doppler_error** error) {
+  const auto text = [&] { return std::string(need(prompt, "prompt")); };
+  return run_completion(completion, text, options, on_piece, user, reply, error);
 }
 
 doppler_code doppler_completion_run_tokens(doppler_completion* completion, const int32_t* tokens, size_t count,
                                            const doppler_answer_options* options, doppler_on_piece on_piece, void* user,
                                            doppler_reply** reply, doppler_error** error) {
-  return guarded(error, [&] {
-    if (reply) *reply = nullptr;
-    const std::shared_ptr<OpenCompletion> open = completions().find(completion, "completion");
-    const Busy busy(open->busy, *open->model, "completion");
+  const auto ids = [&] {
     if (!tokens && count > 0) refuse("the tokens are missing", "tokens");
-    const std::vector<int32_t> prompt(tokens, tokens + count);
-    give(open->answerer.run(prompt, on_piece_of(on_piece, user), answer_options_of(options)), reply);
-  });
+    return std::vector<int32_t>(tokens, tokens + count);
+  };
+  return run_completion(completion, ids, options, on_piece, user, reply, error);
 }
 
 const char* doppler_reply_text(const doppler_reply* reply) { return reply ? reply->reply.text.c_str() : ""; }

@@ -5,14 +5,11 @@
 
 namespace doppler {
 namespace fs = std::filesystem;
-namespace {
 
-std::string variable(const char* name) {
+std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value ? value : "";
 }
-
-}  // namespace
 
 fs::path expand_home(const std::string& path) {
   const char* home = std::getenv("HOME");
@@ -21,12 +18,12 @@ fs::path expand_home(const std::string& path) {
 }
 
 fs::path user_caches() {
-  const std::string xdg = variable("XDG_CACHE_HOME");
-  return xdg.empty() ? fs::path(variable("HOME")) / ".cache" : expand_home(xdg);
+  const std::string xdg = environment("XDG_CACHE_HOME");
+  return xdg.empty() ? fs::path(environment("HOME")) / ".cache" : expand_home(xdg);
 }
 
 fs::path own_cache() {
-  const std::string own = variable("DOPPLER_CACHE");
+  const std::string own = environment("DOPPLER_CACHE");
   return own.empty() ? user_caches() / "doppler" : expand_home(own);
 }
 

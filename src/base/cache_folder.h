@@ -6,6 +6,8 @@
 
 namespace doppler {
 
+std::string environment(const char* name);  // the variable's value; empty where it is not set
+
 // A path as a person types it: ~/ is the home folder.
 std::filesystem::path expand_home(const std::string& path);
 

@@ -203,13 +203,13 @@ void add_bench(Verb app) {
       .show_default();
   inference.add_option("--profile-dir", arguments->profile_dir,
                        "With --surface browser: a profile to keep, so that the next run finds the model stored");
-  inference.add_flag("--json", arguments->json, "Print one JSON object");
-  inference.footer(
+  inference.finish(
+      arguments->json,
       "Examples:\n  doppler synth gemma-3-1b /tmp/1b && doppler bench inference /tmp/1b\n"
       "  doppler bench inference /tmp/1b --depths 0,512,2048 --prompts 64,512 --plot speed.svg --output a.json\n"
       "  doppler bench inference --compare a.json b.json\n"
-      "  doppler bench inference --surface browser --profile-dir /tmp/profile --output browser.json");
-  inference.callback([arguments] { run_inference(*arguments); });
+      "  doppler bench inference --surface browser --profile-dir /tmp/profile --output browser.json",
+      [arguments] { run_inference(*arguments); });
   auto baselines = std::make_shared<std::string>("bench/baselines.json");
   auto backend = std::make_shared<std::string>("cpu");
   Verb check = bench.add_verb("check", "Hold this machine's ratios to recorded ranges; exit 1 outside them");

@@ -47,9 +47,8 @@ void add_bench_batch(Verb bench) {
   batch.add_option("--backend", arguments->workload.backend, "auto, webgpu, cpu or ref").show_default();
   batch.add_option("--device", arguments->workload.device, "Which GPU, as doppler devices counts them");
   batch.add_option("--output", arguments->output, "Write the JSON result to this file");
-  batch.add_flag("--json", arguments->json, "Print one JSON object");
-  batch.footer("Example:\n  doppler bench batch --sequences 1,8,32 --prompt-tokens 128 --tokens 128");
-  batch.callback([arguments] { run_bench_batch(*arguments); });
+  batch.finish(arguments->json, "Example:\n  doppler bench batch --sequences 1,8,32 --prompt-tokens 128 --tokens 128",
+               [arguments] { run_bench_batch(*arguments); });
 }
 
 }  // namespace doppler

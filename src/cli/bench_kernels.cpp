@@ -5,18 +5,15 @@
 #include <cstdio>
 #include <memory>
 
-#include "base/error.h"
 #include "base/json.h"
+#include "cli/kernel_choice.h"
 #include "cli/verbs.h"
-#include "gpu/cases/kernel_cases.h"
 
 namespace doppler {
 namespace {
 
-struct KernelsArguments {
-  std::string filter;
-  int device = -1;
-  bool checked = false, plain = false, json = false;
+struct KernelsArguments : KernelChoice {
+  bool checked = false;
 };
 
 void run_kernels(const KernelsArguments& arguments) {
@@ -29,7 +26,7 @@ void run_kernels(const KernelsArguments& arguments) {
   }
   for (const gpu::KernelCase& c : gpu::kernel_cases(device.capabilities())) {
     const std::string name = c.op + " " + c.name;
-    if (!c.measure || name.find(arguments.filter) == std::string::npos) continue;
+    if (!c.measure || !arguments.takes(name)) continue;
     const gpu::MeasureResult r = gpu::measure_case(device, c);
     results.push_back({{"op", c.op},
                        {"case", c.name},
@@ -43,13 +40,7 @@ void run_kernels(const KernelsArguments& arguments) {
                100 * r.gb_per_s() / peak, r.gflop_per_s(), r.variants);
     std::fflush(stdout);
   }
-  if (results.empty()) {
-    fail({.code = ErrorCode::kUsage,
-          .what = "no case matches",
-          .where = "--filter",
-          .got = arguments.filter,
-          .todo = "leave --filter out to see all cases"});
-  }
+  if (results.empty()) arguments.fail_without_cases();
   if (arguments.json) {
     fmt::print("{}\n", Json{{"device", device.info().name}, {"copyGbPerSecond", peak}, {"kernels", results}}.dump(1));
   }
@@ -60,13 +51,11 @@ void run_kernels(const KernelsArguments& arguments) {
 void add_bench_kernels(Verb bench) {
   auto arguments = std::make_shared<KernelsArguments>();
   Verb kernels = bench.add_verb("kernels", "GPU kernels one by one, beside the device's copy bandwidth");
-  kernels.add_option("--filter", arguments->filter, "Only cases whose name holds this text, such as q4_k");
-  kernels.add_option("--device", arguments->device, "Which GPU, as `doppler devices` numbers them");
+  arguments->declare(kernels);
   kernels.add_flag("--checked", arguments->checked, "With bounds checks in kernels");
   kernels.add_flag("--plain", arguments->plain, "Without subgroups and other optional features");
-  kernels.add_flag("--json", arguments->json, "Print one JSON object");
-  kernels.footer("Example:\n  doppler bench kernels --filter matvec");
-  kernels.callback([arguments] { run_kernels(*arguments); });
+  kernels.finish(arguments->json, "Example:\n  doppler bench kernels --filter matvec",
+                 [arguments] { run_kernels(*arguments); });
 }
 
 }  // namespace doppler

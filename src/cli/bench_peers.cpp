@@ -216,11 +216,10 @@ void add_bench_peers(Verb bench) {
       .show_default();
   verb.add_option("--threads", arguments->workload.threads, "Threads (default: one per core)").range(1, 1024);
   verb.add_flag("--install", arguments->install_only, "Only fetch llama.cpp, and print where it is");
-  verb.add_flag("--json", arguments->json, "Print one JSON object");
-  verb.footer(
-      "Fetches npm's node-llama-cpp (30 MB) into peers/ beside the program on first use; needs node 20.\n"
-      "Example:\n  doppler synth gemma-3-1b /tmp/1b && doppler bench peers /tmp/1b");
-  verb.callback([arguments] { run_peers(*arguments); });
+  verb.finish(arguments->json,
+              "Fetches npm's node-llama-cpp (30 MB) into peers/ beside the program on first use; needs node 20.\n"
+              "Example:\n  doppler synth gemma-3-1b /tmp/1b && doppler bench peers /tmp/1b",
+              [arguments] { run_peers(*arguments); });
   Verb worker = bench.add_verb("peer-worker", "");
   worker.hide();  // for peers only
   worker.callback([] { serve_peer(); });

@@ -133,12 +133,12 @@ void add_bench_serve(Verb bench) {
   serve.add_option("--timeout", a->target.timeout_s, "Seconds that a request may take").positive().show_default();
   serve.add_option("--output", a->output, "Write the JSON result to this file");
   serve.add_option("--plot", a->plot, "Write an SVG of the times, of the throughput and of requests in flight");
-  serve.add_flag("--json", a->json, "Print one JSON object");
-  serve.footer(
+  serve.finish(
+      a->json,
       "Examples:\n  doppler bench serve http://127.0.0.1:8080 --clients 8 --requests 200\n"
       "  doppler bench serve http://127.0.0.1:8080 --rate 4 --seconds 60 --prompt-tokens 64-512 --tokens 16-128 "
-      "--shared-prefix 0.5 --slo-ttft-ms 500 --slo-tpot-ms 50 --plot load.svg");
-  serve.callback([a] { run_bench_serve(*a); });
+      "--shared-prefix 0.5 --slo-ttft-ms 500 --slo-tpot-ms 50 --plot load.svg",
+      [a] { run_bench_serve(*a); });
 }
 
 }  // namespace doppler

@@ -101,9 +101,7 @@ void add_cache(Verb app) {
   list_verb.callback([a] { list(*a); });
 
   Verb du_verb = app.add_verb("du", "How much of the disk the models take that were fetched and converted");
-  du_verb.add_flag("--json", a->json, "Print one JSON object");
-  du_verb.footer("Example:\n  doppler du");
-  du_verb.callback([a] { du(*a); });
+  du_verb.finish(a->json, "Example:\n  doppler du", [a] { du(*a); });
 
   Verb rm_verb = app.add_verb("rm", "Remove a model that was fetched");
   rm_verb

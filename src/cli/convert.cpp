@@ -89,12 +89,11 @@ void add_convert(Verb app) {
   verb.add_flag("--sandbox", arguments->sandbox,
                 "Read nothing but the source, and write only in the folder that holds the target, whatever the "
                 "source's bytes do (Linux; see SECURITY.md)");
-  verb.add_flag("--json", arguments->json, "Print one JSON object");
-  verb.footer(
-      "Example:\n  doppler convert ~/models/gemma-3-1b-it ~/models/gemma-3-1b-q4 --quant q4_k_m\n"
-      "  doppler convert hf:org/repo ~/models/mine --quant q8_0\n"
-      "  doppler convert models/tiny /tmp/tiny.gguf && doppler run /tmp/tiny.gguf \"What color is the sky?\"");
-  verb.callback([arguments] { run_convert(*arguments); });
+  verb.finish(arguments->json,
+              "Example:\n  doppler convert ~/models/gemma-3-1b-it ~/models/gemma-3-1b-q4 --quant q4_k_m\n"
+              "  doppler convert hf:org/repo ~/models/mine --quant q8_0\n"
+              "  doppler convert models/tiny /tmp/tiny.gguf && doppler run /tmp/tiny.gguf \"What color is the sky?\"",
+              [arguments] { run_convert(*arguments); });
 }
 
 }  // namespace doppler

@@ -277,13 +277,12 @@ void add_debug(Verb app) {
   verb.add_option("--threads", a->threads, "Threads (default: one per core)");
   verb.add_option("--context", a->context, "Tokens to make room for (default: the prompt's)");
   add_no_verify(verb, a->no_verify);
-  verb.add_flag("--json", a->json, "Print one JSON object");
-  verb.footer(
-      "Exit code 1 when something is out of bounds.\nExamples:\n"
-      "  doppler debug models/tiny --prompt \"The color of the sky is\" --watch \" blue\"\n"
-      "  doppler debug models/tiny --backend webgpu --compare ref\n"
-      "  doppler debug MODEL --compare reference.safetensors --html out.html");
-  verb.callback([a] { debug(*a); });
+  verb.finish(a->json,
+              "Exit code 1 when something is out of bounds.\nExamples:\n"
+              "  doppler debug models/tiny --prompt \"The color of the sky is\" --watch \" blue\"\n"
+              "  doppler debug models/tiny --backend webgpu --compare ref\n"
+              "  doppler debug MODEL --compare reference.safetensors --html out.html",
+              [a] { debug(*a); });
 }
 
 }  // namespace doppler

@@ -139,11 +139,10 @@ void add_doctor(Verb app) {
       app.add_verb("doctor", "Look at this machine: what it is, whether it computes right, what fits, what is slow");
   verb.add_option("--device", options->device, "Which GPU to test, as doppler devices counts them").range(0, 1 << 20);
   verb.add_flag("--full", options->full, "Every case of a GPU's kernels, however long they take");
-  verb.add_flag("--json", *json, "Print one JSON object");
-  verb.footer(
-      "The text is fit for a bug report. Exit code 0 when every self-test passed, 1 when one failed.\n"
-      "Example:\n  doppler doctor > report.txt");
-  verb.callback([options, json] { run_doctor(*options, *json); });
+  verb.finish(*json,
+              "The text is fit for a bug report. Exit code 0 when every self-test passed, 1 when one failed.\n"
+              "Example:\n  doppler doctor > report.txt",
+              [options, json] { run_doctor(*options, *json); });
 }
 
 }  // namespace doppler

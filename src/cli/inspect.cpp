@@ -249,9 +249,8 @@ void add_inspect(Verb app) {
   verb.add_option("--context", arguments->context, "Tokens of context to reckon memory for").positive();
   verb.add_flag("--tensors", arguments->tensors, "List every tensor");
   verb.add_flag("--plan", arguments->plan, "List every step of the computation");
-  verb.add_flag("--json", arguments->json, "Print one JSON object");
-  verb.footer("Example:\n  doppler inspect models/tiny --context 1024 --tensors");
-  verb.callback([arguments] { run_inspect(*arguments); });
+  verb.finish(arguments->json, "Example:\n  doppler inspect models/tiny --context 1024 --tensors",
+              [arguments] { run_inspect(*arguments); });
 }
 
 }  // namespace doppler

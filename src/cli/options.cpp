@@ -93,6 +93,11 @@ void Verb::add_flag(const std::string& name, bool& variable, const std::string& 
 
 void Verb::footer(const std::string& text) { app_->footer(text); }
 void Verb::callback(std::function<void()> work) { app_->callback(std::move(work)); }
+void Verb::finish(bool& json, const std::string& text, std::function<void()> work) {
+  add_flag("--json", json, "Print one JSON object");
+  footer(text);
+  callback(std::move(work));
+}
 void Verb::need_verb() { app_->require_subcommand(1); }
 void Verb::hide() { app_->group(""); }
 

@@ -60,6 +60,8 @@ class Verb {
   void add_flag(const std::string& name, bool& variable, const std::string& help);
   void footer(const std::string& text);
   void callback(std::function<void()> work);
+  // What most verbs end with: --json, and those two.
+  void finish(bool& json, const std::string& text, std::function<void()> work);
   void need_verb();  // one of its verbs must be named
   void hide();       // from --help
 

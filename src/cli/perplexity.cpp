@@ -111,11 +111,10 @@ void add_perplexity(Verb app) {
   add_gpu_memory(verb, a->gpu_memory);
   verb.add_option("--threads", a->threads, "Threads (default: one per core)");
   add_no_verify(verb, a->no_verify);
-  verb.add_flag("--json", a->json, "Print one JSON object");
-  verb.footer(
-      "Example:\n  doppler perplexity models/tiny --ids tests/data/tiny/val_tokens.npy\n"
-      "  doppler perplexity model-q4 --text book.txt --against model-bf16");
-  verb.callback([a] { run_perplexity(*a); });
+  verb.finish(a->json,
+              "Example:\n  doppler perplexity models/tiny --ids tests/data/tiny/val_tokens.npy\n"
+              "  doppler perplexity model-q4 --text book.txt --against model-bf16",
+              [a] { run_perplexity(*a); });
 }
 
 }  // namespace doppler

@@ -170,14 +170,14 @@ void add_pull(Verb app) {
   verb.add_option("--connections", a->connections, "Pieces of a file to fetch at once").range(1, 64).show_default();
   verb.add_flag("--dry-run", a->dry_run, "Only tell what would be fetched, and whether it fits this machine's memory");
   verb.add_flag("--no-convert", a->keep, "Leave a checkpoint in safetensors as it is");
-  verb.add_flag("--json", a->json, "Print one JSON object");
-  verb.footer(
+  verb.finish(
+      a->json,
       "Of a repository with GGUFs the Q4_K_M is fetched, else the Q8_0, else the first; one in safetensors is fetched\n"
       "and converted. What is interrupted goes on where it stopped. docs/models.md tells where things are kept.\n"
       "Examples:\n  doppler pull hf:org/repo --dry-run\n  doppler pull hf:org/repo:Q8_0 && doppler run "
       "hf:org/repo:Q8_0 "
-      "--chat");
-  verb.callback([a] { run_pull(*a); });
+      "--chat",
+      [a] { run_pull(*a); });
 }
 
 }  // namespace doppler

@@ -57,11 +57,10 @@ void add_synth(Verb app) {
   verb.add_option("--threads", options.threads, "Threads (default: one per core)").range(1, 1024);
   verb.add_option("--id", options.id, "Name of the model (default: the target's)");
   verb.add_flag("--force", options.replace, "Replace an artefact that is already there; other files beside it stay");
-  verb.add_flag("--json", arguments->json, "Print one JSON object");
-  verb.footer(
-      "Example:\n  doppler synth gemma-3-1b /tmp/1b && doppler bench inference /tmp/1b\n"
-      "The artefact has no tokenizer: use run --prompt-ids.");
-  verb.callback([arguments] { run_synth(*arguments); });
+  verb.finish(arguments->json,
+              "Example:\n  doppler synth gemma-3-1b /tmp/1b && doppler bench inference /tmp/1b\n"
+              "The artefact has no tokenizer: use run --prompt-ids.",
+              [arguments] { run_synth(*arguments); });
 }
 
 }  // namespace doppler

@@ -5,18 +5,15 @@
 #include <cstdio>
 #include <memory>
 
-#include "base/error.h"
 #include "base/json.h"
+#include "cli/kernel_choice.h"
 #include "cli/verbs.h"
-#include "gpu/cases/kernel_cases.h"
 
 namespace doppler {
 namespace {
 
-struct CorrectnessArguments {
-  std::string filter;
-  int device = -1;
-  bool plain = false, unchecked = false, json = false, verbose = false;
+struct CorrectnessArguments : KernelChoice {
+  bool unchecked = false, verbose = false;
 };
 
 void run_correctness(const CorrectnessArguments& arguments) {
@@ -27,7 +24,7 @@ void run_correctness(const CorrectnessArguments& arguments) {
   if (!arguments.json) fmt::print("{} ({})\n", device.info().name, device.info().type);
   for (const gpu::KernelCase& c : gpu::kernel_cases(device.capabilities())) {
     const std::string name = c.op + " " + c.name;
-    if (c.measure || name.find(arguments.filter) == std::string::npos) continue;
+    if (c.measure || !arguments.takes(name)) continue;
     const gpu::CheckResult r = gpu::check_case(device, c);
     (r.pass ? passed : failed)++;
     worst = std::max(worst, r.ratio);
@@ -46,13 +43,7 @@ void run_correctness(const CorrectnessArguments& arguments) {
                  r.pass ? "pass" : "FAIL", name, r.ratio, r.worst, r.got, r.expected, r.bound, r.variants);
     }
   }
-  if (passed + failed == 0) {
-    fail({.code = ErrorCode::kUsage,
-          .what = "no case matches",
-          .where = "--filter",
-          .got = arguments.filter,
-          .todo = "leave --filter out to see all cases"});
-  }
+  if (passed + failed == 0) arguments.fail_without_cases();
   if (arguments.json) {
     fmt::print(
         "{}\n",
@@ -70,14 +61,12 @@ void add_test(Verb app) {
   test.need_verb();
   auto arguments = std::make_shared<CorrectnessArguments>();
   Verb correctness = test.add_verb("correctness", "Every GPU kernel against the truth");
-  correctness.add_option("--filter", arguments->filter, "Only cases whose name holds this text, such as q4_k");
-  correctness.add_option("--device", arguments->device, "Which GPU, as `doppler devices` numbers them");
+  arguments->declare(correctness);
   correctness.add_flag("--plain", arguments->plain, "Without subgroups and other optional features");
   correctness.add_flag("--unchecked", arguments->unchecked, "Without bounds checks in kernels, as fast runs use them");
   correctness.add_flag("-v,--verbose", arguments->verbose, "Print the cases that pass, too");
-  correctness.add_flag("--json", arguments->json, "Print one JSON object");
-  correctness.footer("Example:\n  doppler test correctness --filter matvec -v");
-  correctness.callback([arguments] { run_correctness(*arguments); });
+  correctness.finish(arguments->json, "Example:\n  doppler test correctness --filter matvec -v",
+                     [arguments] { run_correctness(*arguments); });
 }
 
 }  // namespace doppler

@@ -116,12 +116,11 @@ void add_verify(Verb app) {
   Verb verb = app.add_verb("verify", "Check a model: places and sizes, config against tensors, hashes or weights");
   verb.add_option("model", arguments->model, kModelHelp);
   verb.add_flag("--no-hashes", arguments->no_hashes, "Leave the weights' bytes unread");
-  verb.add_flag("--json", arguments->json, "Print one JSON object");
-  verb.footer(
-      "An artefact has hashes of its shards; of any other model every weight must be a finite number.\n"
-      "Exits with 0 if the model is sound, with 1 and a list of faults if not.\n"
-      "Example:\n  doppler verify models/tiny");
-  verb.callback([arguments] { run_verify(*arguments); });
+  verb.finish(arguments->json,
+              "An artefact has hashes of its shards; of any other model every weight must be a finite number.\n"
+              "Exits with 0 if the model is sound, with 1 and a list of faults if not.\n"
+              "Example:\n  doppler verify models/tiny",
+              [arguments] { run_verify(*arguments); });
 }
 
 }  // namespace doppler

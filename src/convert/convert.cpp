@@ -130,6 +130,12 @@ RowOutcome convert_row(const GgufSlot& slot, int64_t row, DType to, std::byte* o
   return store_values(scratch, cols, to, out, scratch + cols);
 }
 
+void commit(RdrrWriter& writer, Json manifest, const ConvertOptions& options, ArtefactReport& report) {
+  report.bytes = writer.written();
+  report.shards = static_cast<int>((report.bytes + options.shard_size - 1) / options.shard_size);
+  writer.commit(std::move(manifest), options.replace);
+}
+
 // `target` as final_name() gives it.
 ArtefactReport convert_gguf(const fs::path& source, const fs::path& target, const ConvertOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
@@ -188,15 +194,7 @@ ArtefactReport convert_gguf(const fs::path& source, const fs::path& target, cons
       return convert_row(slot, row, dtypes[i], out, scratch);
     };
     stream.write = [&](std::span<const std::byte> piece) { writer.write(piece); };
-    stream.on_weights = [&](uint64_t weights) {
-      done += weights;
-      if (options.progress) options.progress(done, all);
-      if (options.cancelled && options.cancelled()) {
-        fail({.code = ErrorCode::kFile,
-              .what = "the conversion was interrupted; nothing is left of it",
-              .where = target.string()});
-      }
-    };
+    stream.on_weights = on_weights_of(options, done, all, target);
     stream_rows(stream, pool, report.of(slot.rule.quant, dtypes[i]));
     for (const Tensor* part : slot.parts) model.file.release(part->bytes);
     writer.end();
@@ -205,9 +203,7 @@ ArtefactReport convert_gguf(const fs::path& source, const fs::path& target, cons
                                 source.filename().string());
   write_tokenizer(tokenizer, writer.path(), manifest);
   report.weights = all;
-  report.bytes = writer.written();
-  report.shards = static_cast<int>((report.bytes + options.shard_size - 1) / options.shard_size);
-  writer.commit(std::move(manifest), options.replace);
+  commit(writer, std::move(manifest), options, report);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return report;
 }
@@ -270,15 +266,7 @@ ArtefactReport convert(const fs::path& source, const fs::path& given_target, con
   ThreadPool pool(options.threads);
   uint64_t done = 0;
   Requantised requantised;
-  const auto on_weights = [&](uint64_t weights) {
-    done += weights;
-    if (options.progress) options.progress(done, all);
-    if (options.cancelled && options.cancelled()) {
-      fail({.code = ErrorCode::kFile,
-            .what = "the conversion was interrupted; nothing is left of it",
-            .where = target.string()});
-    }
-  };
+  const auto on_weights = on_weights_of(options, done, all, target);
   for (size_t i = 0; i < map.tensors.size(); ++i) {
     const MappedTensor& tensor = map.tensors[i];
     ClassReport& line = report.of(tensor.rule.quant, dtypes[i]);
@@ -298,9 +286,7 @@ ArtefactReport convert(const fs::path& source, const fs::path& given_target, con
                     source.filename().empty() ? source.parent_path().filename().string() : source.filename().string());
   copy_sidecars(source, writer.path(), tokens, config, manifest, report.notes);
   report.weights = all;
-  report.bytes = writer.written();
-  report.shards = static_cast<int>((report.bytes + options.shard_size - 1) / options.shard_size);
-  writer.commit(std::move(manifest), options.replace);
+  commit(writer, std::move(manifest), options, report);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return report;
 }

@@ -427,15 +427,7 @@ ArtefactReport export_gguf(const fs::path& artefact, const fs::path& target, con
     rows.dtype = tensor.dtype;
     rows.make = [&](int64_t row, std::byte* out, float* scratch) { return make_row(tensor, row, out, scratch); };
     rows.write = [&](std::span<const std::byte> bytes) { writer.write(bytes); };
-    rows.on_weights = [&](uint64_t weights) {
-      done += weights;
-      if (options.progress) options.progress(done, all);
-      if (options.cancelled && options.cancelled()) {
-        fail({.code = ErrorCode::kFile,
-              .what = "the conversion was interrupted; nothing is left of it",
-              .where = target.string()});
-      }
-    };
+    rows.on_weights = on_weights_of(options, done, all, target);
     stream_rows(rows, pool, report.of(tensor.kind, tensor.dtype));
   }
   report.weights = all;

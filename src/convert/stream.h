@@ -1,10 +1,12 @@
 // Rows of one tensor, made on all threads and handed on in order, a few megabytes at a time.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <span>
 #include <string>
 
+#include "base/error.h"
 #include "base/threads.h"
 #include "convert/artefact.h"
 #include "format/rdrr.h"
@@ -37,6 +39,20 @@ void stream_rows(const RowStream& stream, ThreadPool& pool, ClassReport& report)
 
 // Called after every piece with the weights it held; fails to stop the conversion.
 using OnWeights = std::function<void(uint64_t weights)>;
+
+// Counts to `done`, tells options.progress, and fails where options.cancelled asks for it. All must outlive it.
+template <class Options>
+OnWeights on_weights_of(const Options& options, uint64_t& done, uint64_t all, const std::filesystem::path& target) {
+  return [&options, &done, all, &target](uint64_t weights) {
+    done += weights;
+    if (options.progress) options.progress(done, all);
+    if (options.cancelled && options.cancelled()) {
+      fail({.code = ErrorCode::kFile,
+            .what = "the conversion was interrupted; nothing is left of it",
+            .where = target.string()});
+    }
+  };
+}
 
 // Quantises `tensor` to `dtype` row by row on all threads of the pool and writes it. Fails, naming tensor and row, on a
 // weight that is no number or does not fit the dtype. Source pages that were read are given back. `adapters` are added

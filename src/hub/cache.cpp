@@ -23,11 +23,6 @@ namespace doppler {
 namespace fs = std::filesystem;
 namespace {
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
 std::string trimmed(const std::string& text) {
   const size_t begin = text.find_first_not_of(" \t\r\n"), end = text.find_last_not_of(" \t\r\n");
   return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
@@ -155,22 +150,22 @@ bool is_commit(std::string_view text) {
 
 HubSettings settings_from_environment() {
   HubSettings settings;
-  const std::string home = variable("HF_HOME");
+  const std::string home = environment("HF_HOME");
   const fs::path hf_home = home.empty() ? user_caches() / "huggingface" : expand_home(home);
   settings.hub = hf_home / "hub";
   for (const char* name : {"HUGGINGFACE_HUB_CACHE", "HF_HUB_CACHE"}) {  // the former is an older name of the latter
-    if (const std::string value = variable(name); !value.empty()) settings.hub = expand_home(value);
+    if (const std::string value = environment(name); !value.empty()) settings.hub = expand_home(value);
   }
   settings.own = own_cache();
-  settings.endpoint = variable("HF_ENDPOINT");
+  settings.endpoint = environment("HF_ENDPOINT");
   if (settings.endpoint.empty()) settings.endpoint = "https://huggingface.co";
   while (settings.endpoint.ends_with('/')) settings.endpoint.pop_back();
-  settings.token = trimmed(variable("HF_TOKEN"));
-  const std::string token_path = variable("HF_TOKEN_PATH");
+  settings.token = trimmed(environment("HF_TOKEN"));
+  const std::string token_path = environment("HF_TOKEN_PATH");
   const fs::path file = token_path.empty() ? hf_home / "token" : expand_home(token_path);
   std::error_code ec;
   if (settings.token.empty() && fs::is_regular_file(file, ec)) settings.token = trimmed(read_text_file(file));
-  settings.offline = is_on(variable("HF_HUB_OFFLINE"));
+  settings.offline = is_on(environment("HF_HUB_OFFLINE"));
   return settings;
 }
 

@@ -15,7 +15,9 @@ Value make_function(Runtime& rt, FunctionObject::Call call, Value self) {
   return Value(Kind::kFunction, function);
 }
 
-bool is_iterable(const Value& value) {
+namespace {
+
+bool is_reversible(const Value& value) {
   switch (value.kind()) {
     case Kind::kUndefined:
     case Kind::kString:
@@ -23,11 +25,15 @@ bool is_iterable(const Value& value) {
     case Kind::kTuple:
     case Kind::kDict:
     case Kind::kView:
-    case Kind::kRange:
-    case Kind::kIterator:
-    case Kind::kLoop: return true;
+    case Kind::kRange: return true;
     default: return false;
   }
+}
+
+}  // namespace
+
+bool is_iterable(const Value& value) {
+  return is_reversible(value) || value.is(Kind::kIterator) || value.is(Kind::kLoop);
 }
 
 Cursor::Cursor(Runtime& rt, Value source) : rt_(&rt), source_(std::move(source)) {
@@ -120,16 +126,7 @@ int64_t length(Runtime& rt, const Value& value) {
 }
 
 std::optional<Value> try_reversed(Runtime& rt, const Value& value) {
-  switch (value.kind()) {
-    case Kind::kUndefined:
-    case Kind::kString:
-    case Kind::kList:
-    case Kind::kTuple:
-    case Kind::kDict:
-    case Kind::kView:
-    case Kind::kRange: break;
-    default: return std::nullopt;
-  }
+  if (!is_reversible(value)) return std::nullopt;
   ListBuilder out(rt);
   Cursor cursor(rt, value);
   for (Value item; cursor.next(item);) out.add(std::move(item));
