@@ -77,11 +77,11 @@ budget tokenizer 3750
 budget jinja 6900
 budget grammar 3540
 budget model 2700
-budget import 3650
+budget import 3720
 budget convert 2800
 budget hub 2100
 budget ref 560
-budget cpu 7180
+budget cpu 8250
 budget gpu 16550
 budget debug 3900
 budget engine 3280

@@ -170,8 +170,8 @@ ArtefactReport convert_gguf(const fs::path& source, const fs::path& target, cons
     bytes += static_cast<uint64_t>(rows.count) * row_bytes(dtype, static_cast<size_t>(rows.cols)) + kRdrrAlignment;
   }
   for (const auto& [dtype, count] : decoded) {
-    report.notes.push_back(
-        fmt::format("{} matrices are {}, which there are no kernels for: they become Q8_0", count, name_of(dtype)));
+    report.notes.push_back(fmt::format("{} matrices are {}, which not every backend has kernels for: they become Q8_0",
+                                       count, name_of(dtype)));
   }
   if (options.recipe) {
     report.notes.push_back(

@@ -44,6 +44,19 @@ template <class Prefetch>
 void gemv_q6_k(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch,
                const void* next);
 
+// Of formats whose weights are small codes (code_blocks.h), in strips, too.
+template <FormatId F>
+size_t strip_codes(int cols);
+template <FormatId F>
+void pack_codes(const void* weights, size_t stride, int rows, int cols, void* strip);
+template <FormatId F>
+void unpack_codes(const void* strips, int rows, int cols, int k0, int depth, void* tile);
+template <FormatId F>
+void row_of_codes(const void* strip, int row, int cols, float* out);
+template <FormatId F, class Prefetch>
+void gemv_codes(const void* strips, int rows, int cols, const void* const* x, int tokens, float* out, size_t pitch,
+                const void* next);
+
 // Floats are multiplied where they lie: a tile is a RowsRef.
 void ref_rows(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile);
 void unpack_q8_0(const void* weights, size_t stride, int rows, int k, int k0, int depth, void* tile);

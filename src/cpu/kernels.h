@@ -17,7 +17,7 @@ struct alignas(64) ActBlock {
   int8_t q[kBlock];
   float d[kBlock / kGroup];
   float ds[kBlock / kGroup];    // d · Σq over the group: what a weight block's minimum multiplies
-  int32_t zero16[kBlock / 16];  // −32 · Σq over 16: what the zero point of Q6_K adds
+  int32_t zero16[kBlock / 16];  // −32 · Σq over 16: what the zero point of Q6_K adds, and what minima for 16 multiply
 };
 
 // The same with 15 bits, q = 128·high + low: for weights so exact that 8-bit activations would be the larger error.
@@ -97,6 +97,15 @@ enum FormatId {
   kFormatQ4_K,
   kFormatQ6_K,
   kFormatMXFP4,
+  kFormatQ4_0,
+  kFormatQ4_1,
+  kFormatQ5_0,
+  kFormatQ5_1,
+  kFormatQ2_K,
+  kFormatQ3_K,
+  kFormatQ5_K,
+  kFormatIQ4_NL,
+  kFormatIQ4_XS,
   kFormatCount
 };
 

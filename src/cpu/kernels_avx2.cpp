@@ -24,6 +24,9 @@ uint64_t stream(const void* data, size_t bytes) {
          static_cast<uint64_t>(_mm256_extract_epi64(all, 2)) + static_cast<uint64_t>(_mm256_extract_epi64(all, 3));
 }
 
+template <FormatId F, MultiplyFn Multiply>
+constexpr Format kCodeFormat{dot_codes<F>, unpack_codes<F>, Multiply, kTileDepth, Input::kInt8};
+
 }  // namespace
 }  // namespace avx2
 
@@ -37,7 +40,16 @@ const Kernels kAvx2Kernels = {
                 {dot_q8_0, unpack_q8_0, multiply_wide, kTileDepth, Input::kInt15},
                 {dot_q4_k, unpack_q4_k, multiply_min, kTileDepth, Input::kInt8},
                 {dot_q6_k, unpack_q6_k, multiply_centred, kTileDepth, Input::kInt8},
-                {dot_mxfp4, unpack_mxfp4, multiply_wide, kTileDepth, Input::kInt15}},
+                {dot_mxfp4, unpack_mxfp4, multiply_wide, kTileDepth, Input::kInt15},
+                kCodeFormat<kFormatQ4_0, multiply_min>,
+                kCodeFormat<kFormatQ4_1, multiply_min>,
+                kCodeFormat<kFormatQ5_0, multiply_min5>,
+                kCodeFormat<kFormatQ5_1, multiply_min5>,
+                kCodeFormat<kFormatQ2_K, multiply_min16>,
+                kCodeFormat<kFormatQ3_K, multiply_min16>,
+                kCodeFormat<kFormatQ5_K, multiply_min5>,
+                kCodeFormat<kFormatIQ4_NL, multiply_levels>,
+                kCodeFormat<kFormatIQ4_XS, multiply_levels>},
     .norm = norm,
     .add = add_rows,
     .softcap = softcap,

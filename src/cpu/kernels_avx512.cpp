@@ -57,6 +57,24 @@ constexpr Packing kPackQ4_K{strip_q4_k, pack_q4_k, gemv_q4_k<Way>, unpack_q4_k, 
 template <class Way>
 constexpr Packing kPackQ6_K{strip_q6_k, pack_q6_k, gemv_q6_k<Way>, unpack_q6_k, row_q6_k, Way::kStrips};
 
+template <FormatId F, class Way>
+constexpr Packing kPackCodes{strip_codes<F>,  pack_codes<F>,   gemv_codes<F, Way>,
+                             unpack_codes<F>, row_of_codes<F>, Way::kStrips};
+
+template <class Way, FormatId... F>
+void code_formats(Format* formats) {
+  ((formats[F] = {nullptr, nullptr, multiply_bytes, kTileDepth, Input::kInt8OrBytes, &kPackCodes<F, Way>}), ...);
+}
+
+// What is packed, for one way to fetch weights.
+template <class Way>
+void packed_formats(Format* formats) {
+  formats[kFormatQ4_K] = {nullptr, nullptr, multiply_bytes, kTileDepth, Input::kInt8OrBytes, &kPackQ4_K<Way>};
+  formats[kFormatQ6_K] = {nullptr, nullptr, multiply_bytes, kTileDepth, Input::kInt8OrBytes, &kPackQ6_K<Way>};
+  code_formats<Way, kFormatQ4_0, kFormatQ4_1, kFormatQ5_0, kFormatQ5_1, kFormatQ2_K, kFormatQ3_K, kFormatQ5_K,
+               kFormatIQ4_NL, kFormatIQ4_XS>(formats);
+}
+
 }  // namespace
 }  // namespace avx512
 
@@ -70,8 +88,8 @@ constexpr Kernels kKernels = {
                 {dot_f16, ref_rows, multiply_f16, kWholeRow, Input::kF32},
                 {dot_bf16, ref_rows, multiply_bf16, kWholeRow, Input::kF32},
                 {dot_q8_0, unpack_q8_0, multiply_wide, kTileDepth, Input::kInt15},
-                {nullptr, nullptr, multiply_bytes, kTileDepth, Input::kInt8OrBytes, &kPackQ4_K<PrefetchTwoStrips>},
-                {nullptr, nullptr, multiply_bytes, kTileDepth, Input::kInt8OrBytes, &kPackQ6_K<PrefetchTwoStrips>},
+                {},  // what is packed: packed_formats()
+                {},
                 {dot_mxfp4, unpack_mxfp4, multiply_wide, kTileDepth, Input::kInt15}},
     .min_gemm_tokens_packed = 25,  // measured, as that of AMD below: bench/results/cpu-notes.md
     .norm = norm,
@@ -97,9 +115,9 @@ constexpr Kernels kKernels = {
 
 Kernels for_this_machine() {
   Kernels kernels = kKernels;
+  packed_formats<PrefetchTwoStrips>(kernels.formats);
   if (__builtin_cpu_is("amd")) {
-    kernels.formats[kFormatQ4_K].packing = &kPackQ4_K<PrefetchOneStrip>;
-    kernels.formats[kFormatQ6_K].packing = &kPackQ6_K<PrefetchOneStrip>;
+    packed_formats<PrefetchOneStrip>(kernels.formats);
     kernels.min_gemm_tokens_packed = 41;
   }
   return kernels;

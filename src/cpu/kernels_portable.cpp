@@ -1,7 +1,8 @@
 // The kernels in plain code, for machines without the vector instructions the others need; also the simplest
 // statement of what the quantised products are. All quantised formats are brought to one shape: whole numbers with a
-// scale for each 16 and a minimum for each 32. They and the activations are widened to 16 bits, whose products every
-// x86-64 sums in pairs.
+// scale and a minimum for each 16. They and the activations are widened to 16 bits, whose products every x86-64 sums in
+// pairs.
+#include "cpu/code_blocks.h"
 #include "cpu/simd_portable.h"
 
 #if defined(__SSE2__)
@@ -21,7 +22,7 @@ constexpr size_t kQ4Bytes = 144, kQ6Bytes = 210, kQ8Bytes = 34, kMxBytes = 17;
 struct QuantRow {
   int16_t q[kTileDepth];
   float scale[kTileDepth / 16];
-  float min[kTileDepth / kGroup];
+  float min[kTileDepth / 16];
 };
 struct QuantTile {
   QuantRow rows[kTileRows];
@@ -45,7 +46,7 @@ void block_q4_k(const uint8_t* row, int /*k*/, int b, QuantRow& out) {
     const int scale = g < 4 ? s[g] & 63 : (s[g + 4] & 15) | (s[g - 4] >> 6) << 4;
     const int min = g < 4 ? s[g + 4] & 63 : s[g + 4] >> 4 | (s[g] >> 6) << 4;
     out.scale[2 * g] = out.scale[2 * g + 1] = d * static_cast<float>(scale);
-    out.min[g] = dmin * static_cast<float>(min);
+    out.min[2 * g] = out.min[2 * g + 1] = dmin * static_cast<float>(min);
   }
   for (int c = 0; c < 4; ++c) {
     const uint8_t* both = w + 16 + 32 * c;
@@ -86,7 +87,7 @@ void block_q8_0(const uint8_t* row, int k, int b, QuantRow& out) {
     const int unit = 8 * b + g;
     const uint8_t* w = row + static_cast<size_t>(unit) * kQ8Bytes;
     out.scale[2 * g] = out.scale[2 * g + 1] = unit < units ? half_at(w) : 0.0f;
-    out.min[g] = 0;
+    out.min[2 * g] = out.min[2 * g + 1] = 0;
     for (int i = 0; i < 32; ++i) out.q[32 * g + i] = unit < units ? static_cast<int8_t>(w[2 + i]) : int16_t{0};
   }
 }
@@ -99,7 +100,7 @@ void block_mxfp4(const uint8_t* row, int k, int b, QuantRow& out) {
     const uint8_t* w = row + static_cast<size_t>(8 * b + g) * kMxBytes;
     const uint32_t e = there ? w[0] : 0;
     out.scale[2 * g] = out.scale[2 * g + 1] = there ? from_bits(e < 2 ? 0x00200000u << e : (e - 1) << 23) : 0.0f;
-    out.min[g] = 0;
+    out.min[2 * g] = out.min[2 * g + 1] = 0;
     for (int i = 0; i < 16; ++i) {
       out.q[32 * g + i] = there ? kLevels[w[1 + i] & 15] : int8_t{0};
       out.q[32 * g + 16 + i] = there ? kLevels[w[1 + i] >> 4] : int8_t{0};
@@ -107,15 +108,73 @@ void block_mxfp4(const uint8_t* row, int k, int b, QuantRow& out) {
   }
 }
 
+// The codes of group g of a block (code_blocks.h).
+template <int Bits, bool Min, bool Levels>
+void codes(CodesOf32<Bits, Min, Levels>, const uint8_t* block, int /*g*/, uint8_t* out) {
+  using T = CodesOf32<Bits, Min, Levels>;
+  const uint8_t* both = block + T::kCodes;
+  for (int i = 0; i < 16; ++i) out[i] = both[i] & 15;
+  for (int i = 0; i < 16; ++i) out[16 + i] = both[i] >> 4;
+  if (Bits < 5) return;
+  const uint32_t bits = word_at(block + T::kHighBits);
+  for (int i = 0; i < 32; ++i) out[i] = static_cast<uint8_t>(out[i] | (bits >> i & 1) << 4);
+}
+void codes(CodesQ5_K, const uint8_t* block, int g, uint8_t* out) {
+  const uint8_t *both = block + 48 + g / 2 * 32, *bits = block + 16;
+  for (int i = 0; i < 32; ++i) out[i] = static_cast<uint8_t>((both[i] >> g % 2 * 4 & 15) | (bits[i] >> g & 1) << 4);
+}
+void codes(CodesQ3_K, const uint8_t* block, int g, uint8_t* out) {
+  const uint8_t* pairs = block + 32 + g / 4 * 32;
+  for (int i = 0; i < 32; ++i) out[i] = static_cast<uint8_t>((pairs[i] >> g % 4 * 2 & 3) | (block[i] >> g & 1) << 2);
+}
+void codes(CodesQ2_K, const uint8_t* block, int g, uint8_t* out) {
+  const uint8_t* pairs = block + 16 + g / 4 * 32;
+  for (int i = 0; i < 32; ++i) out[i] = pairs[i] >> g % 4 * 2 & 3;
+}
+void codes(CodesIQ4_XS, const uint8_t* block, int g, uint8_t* out) {
+  codes(CodesIQ4_NL{}, block + 8 + 16 * g - CodesIQ4_NL::kCodes, 0, out);
+}
+
+template <class T>
+void block_codes(const uint8_t* row, int k, int b, QuantRow& out) {
+  const uint8_t* block = row + static_cast<size_t>(b) * kCodeBytes<T>;
+  CodeNumbers numbers;
+  if constexpr (T::kColumns == kBlock) numbers = T::numbers(block);
+  for (int part = 0; part < 16; ++part) {
+    const bool there = T::kColumns == kBlock || b * kBlock + part * 16 < k;
+    const uint8_t* w = T::kColumns == kBlock ? block : block + static_cast<size_t>(part / 2) * T::kBytes;
+    float scale = there ? half_at(w + T::kD) : 0.0f, min = there && T::kMin ? half_at(w + T::kDmin) : 0.0f;
+    if constexpr (T::kColumns == kBlock) {
+      const int i = part * 16 / T::kPart;
+      scale *= static_cast<float>(numbers.scale[i] - T::kScaleZero);
+      if (T::kMin) min *= static_cast<float>(numbers.min[i]);
+    } else {
+      min = -min;
+    }
+    out.scale[part] = scale;
+    out.min[part] = min;
+  }
+  for (int g = 0; g < 8; ++g) {
+    uint8_t q[kGroup] = {};
+    const size_t at = T::kColumns == kBlock ? 0 : static_cast<size_t>(g) * T::kBytes;
+    if (T::kColumns == kBlock || b * kBlock + g * kGroup < k) codes(T{}, block + at, g, q);
+    for (int i = 0; i < kGroup; ++i) {
+      out.q[g * kGroup + i] = static_cast<int16_t>(T::kLevels ? kIq4Levels[q[i]] : q[i] - T::kZero);
+    }
+  }
+}
+
 // A block of activations in the order of the columns.
 struct XBlock {
   int16_t q[kBlock];
-  float d[kBlock / kGroup], ds[kBlock / kGroup];
+  float d[kBlock / kGroup];
+  float ds[kBlock / 16];  // d · Σq over 16; of no use to the formats that read 15 bits, which have no minimum
 
   explicit XBlock(const ActBlock& a) {
     fill(a, [&](int i) { return a.q[i]; });
+    for (int i = 0; i < kBlock / 16; ++i) ds[i] = a.d[i / 2] * (static_cast<float>(a.zero16[i]) / -32);
   }
-  explicit XBlock(const WideBlock& a) {
+  explicit XBlock(const WideBlock& a) : ds{} {
     fill(a, [&](int i) { return static_cast<int16_t>(a.high[i] * 128 + a.low[i]); });
   }
   template <class Block, class Quant>
@@ -123,7 +182,6 @@ struct XBlock {
     for (int g = 0; g < kBlock / kGroup; ++g) {
       for (int i = 0; i < kGroup; ++i) q[g * kGroup + i] = quant(group_offset(g) + i);
       d[g] = a.d[g];
-      ds[g] = a.ds[g];
     }
   }
 };
@@ -159,7 +217,7 @@ float block_sum(const QuantRow& w, const XBlock& x) {
   for (int g = 0; g < kBlock / kGroup; ++g) {
     const float low = w.scale[2 * g] * static_cast<float>(sums[2 * g]);
     const float high = w.scale[2 * g + 1] * static_cast<float>(sums[2 * g + 1]);
-    terms[g] = x.d[g] * (low + high) - w.min[g] * x.ds[g];
+    terms[g] = x.d[g] * (low + high) - (w.min[2 * g] * x.ds[2 * g] + w.min[2 * g + 1] * x.ds[2 * g + 1]);
   }
   float sum = 0;
   for (const float term : terms) sum += term;
@@ -199,6 +257,13 @@ void multiply_quant(const void* tile, int /*depth*/, const void* const* x, size_
     }
   }
 }
+
+template <class T>
+constexpr Format kCodeFormat{.dot = dot_quant<block_codes<T>, ActBlock>,
+                             .unpack = unpack_quant<block_codes<T>>,
+                             .multiply = multiply_quant<ActBlock>,
+                             .depth = kTileDepth,
+                             .input = Input::kInt8};
 
 float value_f32(const uint8_t* row, int i) {
   float f;
@@ -272,7 +337,16 @@ const Kernels kPortableKernels = {
                 {dot_quant<block_q6_k, ActBlock>, unpack_quant<block_q6_k>, multiply_quant<ActBlock>, kTileDepth,
                  Input::kInt8},
                 {dot_quant<block_mxfp4, WideBlock>, unpack_quant<block_mxfp4>, multiply_quant<WideBlock>, kTileDepth,
-                 Input::kInt15}},
+                 Input::kInt15},
+                kCodeFormat<CodesQ4_0>,
+                kCodeFormat<CodesQ4_1>,
+                kCodeFormat<CodesQ5_0>,
+                kCodeFormat<CodesQ5_1>,
+                kCodeFormat<CodesQ2_K>,
+                kCodeFormat<CodesQ3_K>,
+                kCodeFormat<CodesQ5_K>,
+                kCodeFormat<CodesIQ4_NL>,
+                kCodeFormat<CodesIQ4_XS>},
     .norm = norm,
     .add = add_rows,
     .softcap = softcap,

@@ -18,6 +18,15 @@ const Format* format_of(const Kernels& kernels, DType dtype) {
     case DType::kQ4_K: return &kernels.formats[kFormatQ4_K];
     case DType::kQ6_K: return &kernels.formats[kFormatQ6_K];
     case DType::kMXFP4: return &kernels.formats[kFormatMXFP4];
+    case DType::kQ4_0: return &kernels.formats[kFormatQ4_0];
+    case DType::kQ4_1: return &kernels.formats[kFormatQ4_1];
+    case DType::kQ5_0: return &kernels.formats[kFormatQ5_0];
+    case DType::kQ5_1: return &kernels.formats[kFormatQ5_1];
+    case DType::kQ2_K: return &kernels.formats[kFormatQ2_K];
+    case DType::kQ3_K: return &kernels.formats[kFormatQ3_K];
+    case DType::kQ5_K: return &kernels.formats[kFormatQ5_K];
+    case DType::kIQ4_NL: return &kernels.formats[kFormatIQ4_NL];
+    case DType::kIQ4_XS: return &kernels.formats[kFormatIQ4_XS];
     default: return nullptr;
   }
 }

@@ -150,7 +150,9 @@ void multiply(const void* weights, int depth, const void* const* x, size_t offse
 
 Kernels with_amx(Kernels kernels) {
   kernels.name = "amx";
-  kernels.formats[kFormatQ4_K].multiply = kernels.formats[kFormatQ6_K].multiply = multiply;
+  for (Format& format : kernels.formats) {
+    if (format.multiply == multiply_bytes) format.multiply = multiply;
+  }
   return kernels;
 }
 

@@ -20,29 +20,40 @@ inline __m256i pairs_to_i32(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm
 
 // T tokens times quarters 2h and 2h+1 of a group of `Steps` times four columns, as int32. Each kind of weight has its
 // own safe way to sum products of 8 bits.
-struct MinProducts {  // 15 · 127 · 2 · 8 fits in int16
+// Quants from 0 on, `Together` of whose products fit in int16.
+template <int Columns, int Together>
+struct MinProducts {
   using X = ActBlock;
-  static constexpr int kColumns = 32;
+  static constexpr int kColumns = Columns;
   template <int T>
   static void run(const QuantTile* tile, int step, int q0, const ActBlock* const* x, int b, int at, __m256i (*dot)[2]) {
-    __m256i pairs[T][2];
-    for (int t = 0; t < T; ++t) pairs[t][0] = pairs[t][1] = _mm256_setzero_si256();
+    constexpr int kSteps = Columns / 4;
+#pragma GCC unroll 2
+    for (int from = 0; from < kSteps; from += Together) {
+      __m256i pairs[T][2];
+      for (int t = 0; t < T; ++t) pairs[t][0] = pairs[t][1] = _mm256_setzero_si256();
 #pragma GCC unroll 8
-    for (int s = 0; s < 8; ++s) {
-      const __m256i w0 = rows8(tile, step + s, q0), w1 = rows8(tile, step + s, q0 + 1);
+      for (int s = from; s < from + Together; ++s) {
+        const __m256i w0 = rows8(tile, step + s, q0), w1 = rows8(tile, step + s, q0 + 1);
 #pragma GCC unroll 3
-      for (int t = 0; t < T; ++t) {
-        const __m256i a = four(x[t][b].q + at + 4 * s);
-        pairs[t][0] = _mm256_add_epi16(pairs[t][0], _mm256_maddubs_epi16(w0, a));
-        pairs[t][1] = _mm256_add_epi16(pairs[t][1], _mm256_maddubs_epi16(w1, a));
+        for (int t = 0; t < T; ++t) {
+          const __m256i a = four(x[t][b].q + at + 4 * s);
+          pairs[t][0] = _mm256_add_epi16(pairs[t][0], _mm256_maddubs_epi16(w0, a));
+          pairs[t][1] = _mm256_add_epi16(pairs[t][1], _mm256_maddubs_epi16(w1, a));
+        }
       }
-    }
-    for (int t = 0; t < T; ++t) {
-      dot[t][0] = pairs_to_i32(pairs[t][0]);
-      dot[t][1] = pairs_to_i32(pairs[t][1]);
+      for (int t = 0; t < T; ++t) {
+        for (int i = 0; i < 2; ++i) {
+          const __m256i sum = pairs_to_i32(pairs[t][i]);
+          dot[t][i] = from == 0 ? sum : _mm256_add_epi32(dot[t][i], sum);
+        }
+      }
     }
   }
 };
+using Min4Products = MinProducts<32, 8>;   // 15 · 127 · 2 · 8 fits
+using Min5Products = MinProducts<32, 4>;   // 31 · 127 · 2 · 4
+using Min16Products = MinProducts<16, 4>;  // 7 · 127 · 2 · 4
 
 struct CentredProducts {  // 63 · 127 · 2 · 2 fits in int16
   using X = ActBlock;
@@ -67,30 +78,53 @@ struct CentredProducts {  // 63 · 127 · 2 · 2 fits in int16
   }
 };
 
-struct WideProducts {  // the activation takes the weight's sign: 128 · 127 · 2 fits in int16
+// Signed quants: the activation takes the weight's sign, and 128 · 127 · 2 fits in int16.
+template <int T>
+inline void add_signed(const QuantTile* tile, int step, int q0, const int8_t* const* x, __m256i (*dot)[2]) {
+  for (int s = 0; s < 8; ++s) {
+    const __m256i w0 = rows8(tile, step + s, q0), w1 = rows8(tile, step + s, q0 + 1);
+    const __m256i m0 = _mm256_sign_epi8(w0, w0), m1 = _mm256_sign_epi8(w1, w1);
+#pragma GCC unroll 3
+    for (int t = 0; t < T; ++t) {
+      const __m256i a = four(x[t] + 4 * s);
+      dot[t][0] = _mm256_add_epi32(dot[t][0], pairs_to_i32(_mm256_maddubs_epi16(m0, _mm256_sign_epi8(a, w0))));
+      dot[t][1] = _mm256_add_epi32(dot[t][1], pairs_to_i32(_mm256_maddubs_epi16(m1, _mm256_sign_epi8(a, w1))));
+    }
+  }
+}
+
+struct LevelProducts {
+  using X = ActBlock;
+  static constexpr int kColumns = 32;
+  template <int T>
+  static void run(const QuantTile* tile, int step, int q0, const ActBlock* const* a, int b, int at, __m256i (*dot)[2]) {
+    const int8_t* q[T];
+    for (int t = 0; t < T; ++t) {
+      dot[t][0] = dot[t][1] = _mm256_setzero_si256();
+      q[t] = a[t][b].q + at;
+    }
+    add_signed<T>(tile, step, q0, q, dot);
+  }
+};
+
+struct WideProducts {
   using X = WideBlock;
   static constexpr int kColumns = 32;
   template <int T>
   static void run(const QuantTile* tile, int step, int q0, const WideBlock* const* a, int b, int at,
                   __m256i (*dot)[2]) {
-    for (int t = 0; t < T; ++t) dot[t][0] = dot[t][1] = _mm256_setzero_si256();
-    for (int part = 0; part < 2; ++part) {
-      const bool high = part == 0;
-      for (int s = 0; s < 8; ++s) {
-        const __m256i w0 = rows8(tile, step + s, q0), w1 = rows8(tile, step + s, q0 + 1);
-        const __m256i m0 = _mm256_sign_epi8(w0, w0), m1 = _mm256_sign_epi8(w1, w1);
-#pragma GCC unroll 3
-        for (int t = 0; t < T; ++t) {
-          const __m256i x = four((high ? a[t][b].high : a[t][b].low) + at + 4 * s);
-          dot[t][0] = _mm256_add_epi32(dot[t][0], pairs_to_i32(_mm256_maddubs_epi16(m0, _mm256_sign_epi8(x, w0))));
-          dot[t][1] = _mm256_add_epi32(dot[t][1], pairs_to_i32(_mm256_maddubs_epi16(m1, _mm256_sign_epi8(x, w1))));
-        }
-      }
-      for (int t = 0; high && t < T; ++t) {
-        dot[t][0] = _mm256_slli_epi32(dot[t][0], 7);
-        dot[t][1] = _mm256_slli_epi32(dot[t][1], 7);
-      }
+    const int8_t *high[T], *low[T];
+    for (int t = 0; t < T; ++t) {
+      dot[t][0] = dot[t][1] = _mm256_setzero_si256();
+      high[t] = a[t][b].high + at;
+      low[t] = a[t][b].low + at;
     }
+    add_signed<T>(tile, step, q0, high, dot);
+    for (int t = 0; t < T; ++t) {
+      dot[t][0] = _mm256_slli_epi32(dot[t][0], 7);
+      dot[t][1] = _mm256_slli_epi32(dot[t][1], 7);
+    }
+    add_signed<T>(tile, step, q0, low, dot);
   }
 };
 
@@ -113,6 +147,11 @@ struct Sums {
   }
 };
 
+// What a minimum multiplies: d times the sum of the activations of a group, or of one half of it.
+inline float sum_of(const ActBlock& a, int g, int part, int columns) {
+  return columns == kGroup ? a.ds[g] : static_cast<float>(a.zero16[part]) * (-1.0f / 32) * a.d[g];
+}
+
 template <int T, class Products, bool Min>
 void quant_tokens(const QuantTile* tile, int depth, const void* const* x, size_t offset, float* c, bool first) {
   constexpr int kInBlock = kBlock / Products::kColumns, kInGroup = kGroup / Products::kColumns;
@@ -132,7 +171,10 @@ void quant_tokens(const QuantTile* tile, int depth, const void* const* x, size_t
         const Vf scale = load(tile->scale[group] + 16 * half + 8 * i);
         for (int t = 0; t < T; ++t) {
           Vf term = mul(mul(_mm256_cvtepi32_ps(dot[t][i]), set1(a[t][b].d[g])), scale);
-          if (Min) term = fnma(load(tile->min[group] + 16 * half + 8 * i), set1(a[t][b].ds[g]), term);
+          if constexpr (Min) {
+            const float sum = sum_of(a[t][b], g, part, Products::kColumns);
+            term = fnma(load(tile->min[group] + 16 * half + 8 * i), set1(sum), term);
+          }
           sums.v[t][i] = add(sums.v[t][i], term);
         }
       }
@@ -155,7 +197,21 @@ void quant(const void* tile, int depth, const void* const* x, size_t offset, int
 }  // namespace
 
 void multiply_min(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c, bool first) {
-  quant<MinProducts, true>(tile, depth, x, offset, tokens, c, first);
+  quant<Min4Products, true>(tile, depth, x, offset, tokens, c, first);
+}
+
+void multiply_min5(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c, bool first) {
+  quant<Min5Products, true>(tile, depth, x, offset, tokens, c, first);
+}
+
+void multiply_min16(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c,
+                    bool first) {
+  quant<Min16Products, true>(tile, depth, x, offset, tokens, c, first);
+}
+
+void multiply_levels(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c,
+                     bool first) {
+  quant<LevelProducts, false>(tile, depth, x, offset, tokens, c, first);
 }
 
 void multiply_centred(const void* tile, int depth, const void* const* x, size_t offset, int tokens, float* c,

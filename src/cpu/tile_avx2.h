@@ -11,8 +11,8 @@ constexpr int kQuarter = kTileRows / 4;
 
 struct alignas(64) QuantTile {
   uint8_t q[kTileDepth / 4][4][32];                 // [four columns][quarter][row][column]
-  float scale[kTileDepth / kGroup * 2][kTileRows];  // by groups of 32, or of 16 in a centred tile
-  float min[kTileDepth / kGroup][kTileRows];
+  float scale[kTileDepth / kGroup * 2][kTileRows];  // by groups of 32, or of 16
+  float min[kTileDepth / kGroup * 2][kTileRows];
 };
 static_assert(sizeof(QuantTile) <= kTileBytes);
 

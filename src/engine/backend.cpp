@@ -62,7 +62,8 @@ std::unique_ptr<Executor> make_executor(const LoadedModel& model, const std::str
   const auto make = chosen == "webgpu" ? make_gpu_executor : chosen == "ref" ? make_ref_executor : cpu_executor;
   timeline::Span span;
   if (timeline::on()) span.begin("prepare " + chosen, "load");
-  std::unique_ptr<Executor> executor = make(model.config, model.plan, model.weights, options);
+  const Weights& weights = chosen == "webgpu" && model.gpu_weights ? *model.gpu_weights : model.weights;
+  std::unique_ptr<Executor> executor = make(model.config, model.plan, weights, options);
   executor->set_model({&model.config, &model.plan, &model.weights});
   if (check) check->finish();
   return executor;

@@ -31,6 +31,7 @@ LoadedModel LoadedModel::load_gguf(const std::filesystem::path& path) {
   model.config = std::move(opened.config);
   model.plan = build_plan(model.config);
   model.weights = std::move(opened.weights);
+  model.gpu_weights = std::move(opened.gpu_weights);
   model.owner_ = std::move(opened.owner);
   if (opened.tokenizer) {
     const TokenizerFiles& files = *opened.tokenizer;

@@ -30,6 +30,7 @@ class LoadedModel {
   ModelConfig config;
   Plan plan;
   Weights weights;
+  std::optional<Weights> gpu_weights;  // where a GPU computes from other types: these, made when they are read
   std::optional<Tokenizer> tokenizer;  // synthetic models have none
   std::optional<ChatTemplate> chat_template;
   Sampling recommended;      // the sampling its makers recommend, for whoever wants it; greedy if they say nothing

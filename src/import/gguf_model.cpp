@@ -13,6 +13,7 @@
 #include "base/half.h"
 #include "base/threads.h"
 #include "format/decode.h"
+#include "import/as_q8_0.h"
 #include "import/tensor_map.h"
 
 namespace doppler {
@@ -87,38 +88,6 @@ std::string main_type(const GgufFile& file) {
   for (const Tensor& tensor : file.tensors()) bytes[tensor.dtype] += tensor.bytes.size();
   const auto most = std::max_element(bytes.begin(), bytes.end(), [](auto& a, auto& b) { return a.second < b.second; });
   return most == bytes.end() ? "" : std::string(name_of(most->first));
-}
-
-// Types of one f16 scale and whole levels of at most 8 bits for 32 weights: as Q8_0 they are the same numbers.
-bool is_scaled_levels(DType type) { return type == DType::kQ4_0 || type == DType::kQ5_0 || type == DType::kIQ4_NL; }
-
-void levels_to_q8_0(DType type, const std::byte* row, const float* values, size_t cols, std::byte* out) {
-  const auto block_bytes = static_cast<size_t>(info(type).block_bytes);
-  for (size_t b = 0; b < cols / 32; ++b) {
-    uint16_t half;
-    std::memcpy(&half, row + b * block_bytes, sizeof half);
-    const float scale = f16_to_f32(half);
-    std::memcpy(out + b * 34, &half, sizeof half);
-    for (size_t i = 0; i < 32; ++i) {
-      const float level = scale != 0 ? std::clamp(std::nearbyint(values[32 * b + i] / scale), -128.f, 127.f) : 0;
-      out[b * 34 + 2 + i] = static_cast<std::byte>(static_cast<int8_t>(level));
-    }
-  }
-}
-
-// The nearest of 255 levels, the largest magnitude at one end.
-void round_to_q8_0(const float* values, size_t cols, std::byte* out) {
-  for (size_t b = 0; b < cols / 32; ++b, values += 32, out += 34) {
-    float largest = 0;
-    for (int i = 0; i < 32; ++i) largest = std::max(largest, std::abs(values[i]));
-    const uint16_t half = f32_to_f16(std::min(largest / 127, 65504.f));
-    const float steps = f16_to_f32(half) > 0 ? 1 / f16_to_f32(half) : 0;
-    std::memcpy(out, &half, sizeof half);
-    int8_t levels[32];
-    for (int i = 0; i < 32; ++i)
-      levels[i] = static_cast<int8_t>(std::clamp(std::nearbyint(values[i] * steps), -127.f, 127.f));
-    std::memcpy(out + 2, levels, sizeof levels);
-  }
 }
 
 struct Place {
@@ -231,11 +200,11 @@ GgufModel read_gguf_model(const std::filesystem::path& path, const Family* famil
   return model;
 }
 
-DType gguf_target_dtype(const GgufSlot& slot) {
+DType gguf_target_dtype(const GgufSlot& slot, bool cpu_only) {
   if (slot.rule.quant == QuantClass::kKeep) return DType::kF32;
   const DType own = slot.dtype();
   if (own == DType::kMXFP4) return slot.rule.quant == QuantClass::kExpert ? own : DType::kQ8_0;
-  return has_kernels(own) ? own : DType::kQ8_0;
+  return has_kernels(own) || (cpu_only && has_cpu_kernels(own)) ? own : DType::kQ8_0;
 }
 
 GgufRows rows_of(const GgufSlot& slot) {
@@ -254,12 +223,11 @@ RowState read_row(const GgufSlot& slot, int64_t row, DType to, std::byte* out, f
     std::memcpy(out, source, row_bytes(from, cols));
     return RowState::kStored;
   }
+  if (to == DType::kQ8_0 && is_scaled_levels(from) && slot.added == 0) {
+    return row_as_q8_0(from, source, cols, values, out) ? RowState::kStored : RowState::kNotFinite;
+  }
   decode_row(from, source, values, cols);
   if (!all_finite(values, cols)) return RowState::kNotFinite;
-  if (to == DType::kQ8_0 && is_scaled_levels(from) && slot.added == 0) {
-    levels_to_q8_0(from, source, values, cols, out);
-    return RowState::kStored;
-  }
   for (size_t i = 0; i < cols; ++i) values[i] -= slot.added;
   return RowState::kDecoded;
 }
@@ -277,7 +245,7 @@ OpenedGguf open_gguf(const std::filesystem::path& path, int threads) {
   std::map<DType, Copies> decoded;
   Copies turned;
   for (const GgufSlot& slot : model.slots) {
-    const DType to = gguf_target_dtype(slot);
+    const DType to = gguf_target_dtype(slot, true);
     if (to == slot.dtype() && !slot.rearranged()) {
       out.weights.add(slot.slot, {slot.parts[0]->name, to, slot.shape, slot.parts[0]->bytes});
       continue;
@@ -298,6 +266,10 @@ OpenedGguf open_gguf(const std::filesystem::path& path, int threads) {
     if (static_cast<double>(copies.bytes) <= kMiB) continue;
     out.notes.push_back(fmt::format("tensors of {}, which there are no kernels for, held as Q8_0: {} ({:.0f} MiB)",
                                     name_of(dtype), copies.tensors, static_cast<double>(copies.bytes) / kMiB));
+  }
+  for (const auto& [slot, tensor] : out.weights.all()) {
+    const bool matrix = tensor.shape.size() > 1 && !has_kernels(tensor.dtype) && has_cpu_kernels(tensor.dtype);
+    out.gpu_weights.add(slot, matrix ? read_as_q8_0(tensor) : tensor);
   }
   out.owner = std::move(owner);
   return out;

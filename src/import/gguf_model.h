@@ -39,9 +39,9 @@ struct GgufModel {
 GgufModel read_gguf_model(const std::filesystem::path& path, const Family* family = nullptr,
                           const std::set<std::string>& harmless = {});
 
-// The type a slot's weights are given to the engine in: their own if there are kernels for it, else Q8_0; F32 for what
-// is never quantised.
-DType gguf_target_dtype(const GgufSlot& slot);
+// The type a slot's weights are given to the engine in: their own if there are kernels for it, on the CPU or
+// everywhere, else Q8_0; F32 for what is never quantised.
+DType gguf_target_dtype(const GgufSlot& slot, bool cpu_only = false);
 
 // How often a slot's rows are counted when they are fetched one by one: rows of a matrix; single weights where vectors
 // are rearranged.
@@ -60,6 +60,7 @@ RowState read_row(const GgufSlot& slot, int64_t row, DType to, std::byte* out, f
 struct OpenedGguf {
   ModelConfig config;
   Weights weights;
+  Weights gpu_weights;  // the same, but what only the CPU has kernels for is Q8_0 when it is read
   std::optional<TokenizerFiles> tokenizer;
   std::string file_type;
   uint64_t file_bytes = 0, copied_bytes = 0;

@@ -21,6 +21,21 @@ bool has_kernels(DType type) {
   }
 }
 
+bool has_cpu_kernels(DType type) {
+  switch (type) {
+    case DType::kQ4_0:
+    case DType::kQ4_1:
+    case DType::kQ5_0:
+    case DType::kQ5_1:
+    case DType::kQ2_K:
+    case DType::kQ3_K:
+    case DType::kQ5_K:
+    case DType::kIQ4_NL:
+    case DType::kIQ4_XS: return true;
+    default: return has_kernels(type);
+  }
+}
+
 void Weights::add(std::string slot, Tensor tensor) { by_slot_[std::move(slot)] = std::move(tensor); }
 
 const Tensor* Weights::find(const std::string& slot) const {

@@ -17,8 +17,10 @@
 
 namespace doppler {
 
-// True for the types that the fast backends have kernels for: their matrices are used as they are.
+// True for the types that all fast backends have kernels for, and that the CPU has: their matrices are used as they
+// are.
 bool has_kernels(DType type);
+bool has_cpu_kernels(DType type);
 
 class Weights {
  public:

@@ -140,7 +140,7 @@ TEST(GgufConvert, TypesWithoutKernelsBecomeQ8_0AndAreNamed) {
   convert(model("qwen3-a"), scratch / "a", with("f32"));
   export_gguf(scratch / "a", scratch / "m.gguf", {.quant = "q4_0"});
   const ArtefactReport report = convert(scratch / "m.gguf", scratch / "b", as_it_is());
-  EXPECT_THAT(report.notes, Contains(HasSubstr("Q4_0, which there are no kernels for: they become Q8_0")));
+  EXPECT_THAT(report.notes, Contains(HasSubstr("Q4_0, which not every backend has kernels for: they become Q8_0")));
   // Levels of 4 bits and an f16 scale are the same numbers with levels of 8 bits.
   const GgufModel gguf = read_gguf_model(scratch / "m.gguf");
   const RdrrReader reader = RdrrReader::open(scratch / "b");

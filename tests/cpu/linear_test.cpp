@@ -16,11 +16,18 @@
 namespace doppler::cpu {
 namespace {
 
+using doppler::testing::halves_of;
 using doppler::testing::OwnedTensor;
 using doppler::testing::Random;
 
-constexpr DType kTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16,  DType::kQ8_0,
-                            DType::kQ4_K, DType::kQ6_K, DType::kMXFP4, DType::kQ4_0};
+constexpr DType kTypes[] = {DType::kF32,   DType::kF16,  DType::kBF16,   DType::kQ8_0,   DType::kQ4_K, DType::kQ6_K,
+                            DType::kMXFP4, DType::kQ4_0, DType::kQ4_1,   DType::kQ5_0,   DType::kQ5_1, DType::kQ2_K,
+                            DType::kQ3_K,  DType::kQ5_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kIQ3_S};
+// Those of code_blocks.h, and the two that are packed without it.
+constexpr DType kCodeTypes[] = {DType::kQ4_0, DType::kQ4_1,   DType::kQ5_0,   DType::kQ5_1, DType::kQ2_K, DType::kQ3_K,
+                                DType::kQ5_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kQ4_K, DType::kQ6_K};
+// ggml's rows are whole blocks; types that only it writes need no others.
+bool has_whole_blocks(DType type, int cols) { return can_quantize(type) || cols % info(type).block_weights == 0; }
 constexpr int kCols[] = {1, 16, 30, 32, 96, 100, 160, 256, 288, 320, 512, 544, 777, 1152, 2880};
 
 // A matrix as an executor multiplies with it.
@@ -124,7 +131,7 @@ TEST_P(LinearTest, RowsTimesOneToken) {
   Random random(11);
   for (const DType type : kTypes) {
     for (const int cols : kCols) {
-      if (type == DType::kMXFP4 && cols % 32) continue;
+      if (!has_whole_blocks(type, cols)) continue;
       const OwnedTensor w("w", type, {23, cols}, random, 0.05f);
       const std::vector<float> decoded = w.decoded();
       const Matrix matrix(k(), w.tensor);
@@ -149,7 +156,7 @@ TEST_P(LinearTest, TilesTimesManyTokens) {
   Random random(12);
   for (const DType type : kTypes) {
     for (const int cols : kCols) {
-      if (type == DType::kMXFP4 && cols % 32) continue;
+      if (!has_whole_blocks(type, cols)) continue;
       for (const int rows : {5, 32}) {
         OwnedTensor w("w", type, {rows + 16, cols}, random, 0.05f);
         const std::vector<float> decoded = w.decoded();
@@ -181,8 +188,9 @@ TEST_P(LinearTest, TilesTimesManyTokens) {
 
 TEST_P(LinearTest, APackedRowIsTheRowThatWasPacked) {
   Random random(17);
-  for (const DType type : {DType::kQ4_K, DType::kQ6_K}) {
+  for (const DType type : kCodeTypes) {
     for (const int cols : kCols) {
+      if (!has_whole_blocks(type, cols)) continue;
       const OwnedTensor w("w", type, {37, cols}, random, 0.05f);
       const std::vector<float> decoded = w.decoded();
       const Matrix matrix(k(), w.tensor);
@@ -203,8 +211,9 @@ TEST_P(LinearTest, APackedRowIsTheRowThatWasPacked) {
 
 TEST_P(LinearTest, ARowsResultDoesNotDependOnItsNeighbours) {
   Random random(13);
-  for (const DType type : {DType::kQ8_0, DType::kQ4_K, DType::kQ6_K, DType::kMXFP4}) {
-    const OwnedTensor w("w", type, {9, 1152}, random, 0.05f);
+  for (const DType type : kTypes) {
+    const int cols = has_whole_blocks(type, 1152) ? 1152 : 1280;
+    const OwnedTensor w("w", type, {9, cols}, random, 0.05f);
     const Matrix matrix(k(), w.tensor);
     const Inputs x(k(), matrix.linear, 1, false, random);
     float together[9], alone;
@@ -219,8 +228,9 @@ TEST_P(LinearTest, ARowsResultDoesNotDependOnItsNeighbours) {
 // What lets one token be checked against a whole prompt, and speculation against plain decode.
 TEST_P(LinearTest, AnyNumberOfTokensGivesTheSameBits) {
   Random random(16);
-  for (const DType type : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K, DType::kMXFP4}) {
-    for (const int cols : {160, 1152, 1184}) {
+  for (const DType type : kTypes) {
+    for (const int cols : {160, 1024, 1152, 1184}) {
+      if (!has_whole_blocks(type, cols)) continue;
       const OwnedTensor w("w", type, {37, cols}, random, 0.05f);
       const Matrix matrix(k(), w.tensor);
       const Inputs x(k(), matrix.linear, 13, false, random);
@@ -252,16 +262,33 @@ const Kernels* kernels_named(const std::string& name) {
   return nullptr;
 }
 
+using Gemv = decltype(Packing::gemv);
+template <FormatId... F>
+Gemv gemv_of(const Kernels& kernels, const Format* format, bool two) {
+  Gemv found = nullptr;
+  ((format == &kernels.formats[F] ? found = two ? avx512::gemv_codes<F, avx512::PrefetchTwoStrips>
+                                                : avx512::gemv_codes<F, avx512::PrefetchOneStrip>
+                                  : found),
+   ...);
+  return found;
+}
+
 TEST(Linear, BothWaysToFetchWeightsGiveTheSameBits) {
   const Kernels* k = kernels_named("avx512");
   if (!k) GTEST_SKIP() << "this machine has no AVX-512";
   Random random(18);
-  for (const DType type : {DType::kQ4_K, DType::kQ6_K}) {
-    const auto one = type == DType::kQ4_K ? avx512::gemv_q4_k<avx512::PrefetchOneStrip>
-                                          : avx512::gemv_q6_k<avx512::PrefetchOneStrip>;
-    const auto two = type == DType::kQ4_K ? avx512::gemv_q4_k<avx512::PrefetchTwoStrips>
-                                          : avx512::gemv_q6_k<avx512::PrefetchTwoStrips>;
-    for (const int cols : {32, 288, 1152}) {
+  const auto way = [&](DType type, bool two) {
+    using One = avx512::PrefetchOneStrip;
+    using Two = avx512::PrefetchTwoStrips;
+    if (type == DType::kQ4_K) return two ? avx512::gemv_q4_k<Two> : avx512::gemv_q4_k<One>;
+    if (type == DType::kQ6_K) return two ? avx512::gemv_q6_k<Two> : avx512::gemv_q6_k<One>;
+    return gemv_of<kFormatQ4_0, kFormatQ4_1, kFormatQ5_0, kFormatQ5_1, kFormatQ2_K, kFormatQ3_K, kFormatQ5_K,
+                   kFormatIQ4_NL, kFormatIQ4_XS>(*k, format_of(*k, type), two);
+  };
+  for (const DType type : kCodeTypes) {
+    const Gemv one = way(type, false), two = way(type, true);
+    for (const int cols : {32, 288, 1152, 1280}) {
+      if (!has_whole_blocks(type, cols)) continue;
       const OwnedTensor w("w", type, {80, cols}, random, 0.05f);
       const Matrix matrix(*k, w.tensor);
       const Inputs x(*k, matrix.linear, kMaxGemvTokens, false, random);
@@ -282,8 +309,9 @@ TEST(Linear, TilesOfAmxGiveTheBitsOfAvx512) {
   const Kernels *avx512 = kernels_named("avx512"), *amx = kernels_named("amx");
   if (!amx) GTEST_SKIP() << "this machine has no AMX";
   Random random(19);
-  for (const DType type : {DType::kQ4_K, DType::kQ6_K}) {
-    for (const int cols : {32, 288, 1152}) {
+  for (const DType type : kCodeTypes) {
+    for (const int cols : {32, 288, 1152, 1280}) {
+      if (!has_whole_blocks(type, cols)) continue;
       const OwnedTensor w("w", type, {64, cols}, random, 0.05f);
       const Matrix one(*avx512, w.tensor), other(*amx, w.tensor);
       const Inputs x(*avx512, one.linear, 100, true, random);
@@ -301,14 +329,24 @@ TEST(Linear, TilesOfAmxGiveTheBitsOfAvx512) {
 // The largest quants and activations there are: nothing may overflow or saturate on the way.
 TEST_P(LinearTest, ExtremeQuantsDoNotOverflow) {
   Random random(14);
-  for (const DType type : {DType::kQ8_0, DType::kQ4_K, DType::kQ6_K, DType::kMXFP4}) {
+  std::vector<std::pair<DType, int>> fills = {{DType::kQ8_0, 0x80}, {DType::kMXFP4, 0xff}};  // −128 and −12
+  for (const DType type : kCodeTypes) fills.insert(fills.end(), {{type, 0x00}, {type, 0xff}});
+  for (const auto& [type, fill] : fills) {
     OwnedTensor w("w", type, {8, 512}, random, 0.05f);
     const size_t block = static_cast<size_t>(info(type).block_bytes);
+    std::vector<size_t> halves = halves_of(type);  // keep their values, as MXFP4's exponent does; minima become zero,
+                                                   // so that the largest weights are those that scales allow
+    if (type == DType::kQ4_K) halves = {0, 2};
+    if (type == DType::kQ6_K) halves = {208};
+    if (type == DType::kQ8_0 || type == DType::kQ4_0 || type == DType::kQ5_0) halves = {0};
     for (size_t b = 0; b < w.bytes.size(); b += block) {
-      const size_t from = type == DType::kQ4_K ? 16 : type == DType::kQ8_0 ? 2 : type == DType::kMXFP4 ? 1 : 0;
-      const size_t to = type == DType::kQ6_K ? 192 : block;
-      // 0xff: 15, 63 or −12; 0x80 for Q8_0: −128
-      for (size_t i = from; i < to; ++i) w.bytes[b + i] = static_cast<std::byte>(type == DType::kQ8_0 ? 0x80 : 0xff);
+      const std::vector<std::byte> before(w.bytes.begin() + static_cast<ptrdiff_t>(b),
+                                          w.bytes.begin() + static_cast<ptrdiff_t>(b + block));
+      std::memset(w.bytes.data() + b, fill, block);
+      for (const size_t half : halves) std::memset(w.bytes.data() + b + half, 0, 2);
+      for (size_t i = 0; i < std::min<size_t>(halves.size(), 1); ++i)
+        std::memcpy(w.bytes.data() + b + halves[i], before.data() + halves[i], 2);
+      if (type == DType::kMXFP4) w.bytes[b] = before[0];
     }
     const std::vector<float> decoded = w.decoded();
     const Matrix matrix(k(), w.tensor);
@@ -325,7 +363,7 @@ TEST_P(LinearTest, ExtremeQuantsDoNotOverflow) {
       gemm_tiles(k(), matrix.linear, 0, 8, many.data(), 9, c.data(), matrix.scratch);
       for (int r = 0; r < 8; ++r) {
         const Sum expected = product(decoded.data() + r * 512, x.data(), 512);
-        EXPECT_NEAR(out[r], expected.value, 1e-5 * expected.size) << name_of(type);
+        EXPECT_NEAR(out[r], expected.value, 1e-5 * expected.size) << name_of(type) << " of " << fill;
         for (int t = 0; t < 9; ++t)
           EXPECT_NEAR(
               c[static_cast<size_t>(t * kTileRows + r)], expected.value,

@@ -38,7 +38,23 @@ class Random {
   uint64_t state_;
 };
 
-// A tensor that owns its bytes. MXFP4, which nothing here quantises to, gets random valid blocks.
+// Where the halves lie in a block of a type that nothing here quantises to.
+inline std::vector<size_t> halves_of(DType type) {
+  switch (type) {
+    case DType::kQ4_1:
+    case DType::kQ5_1:
+    case DType::kQ5_K: return {0, 2};
+    case DType::kQ2_K: return {80, 82};
+    case DType::kQ3_K: return {108};
+    case DType::kIQ3_S:
+    case DType::kIQ4_NL:
+    case DType::kIQ4_XS: return {0};
+    default: return {};
+  }
+}
+
+// A tensor that owns its bytes. Types that nothing here quantises to get random valid blocks, with scales of about 0.01
+// and either sign.
 struct OwnedTensor {
   Tensor tensor;
   std::vector<std::byte> bytes;
@@ -58,6 +74,12 @@ struct OwnedTensor {
         for (size_t i = 0; i < tensor.stride(); ++i) row[i] = static_cast<std::byte>(random.next());
         if (type == DType::kMXFP4) {
           for (size_t i = 0; i < tensor.stride(); i += 17) row[i] = static_cast<std::byte>(121 + random.below(3));
+        }
+        for (const size_t half : halves_of(type)) {
+          for (size_t b = 0; b < tensor.stride(); b += static_cast<size_t>(info(type).block_bytes)) {
+            const auto value = static_cast<uint16_t>(0x2000 + random.below(0x400) + random.below(2) * 0x8000);
+            std::memcpy(row + b + half, &value, 2);
+          }
         }
       }
     }
