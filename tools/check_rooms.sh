@@ -76,13 +76,13 @@ budget format 3550
 budget tokenizer 3750
 budget jinja 6900
 budget grammar 3540
-budget model 2700
-budget import 3720
+budget model 2950
+budget import 3790
 budget convert 2800
 budget hub 2100
-budget ref 560
+budget ref 600
 budget cpu 8250
-budget gpu 16550
+budget gpu 16680
 budget debug 3900
 budget engine 3280
 budget bench 2830

@@ -42,14 +42,14 @@ AttentionHead attention_of(const LoadedModel& model, const Stages& run, const st
     const Stage* scaled = run.find(layer + name + "scale");
     return scaled ? scaled : run.find(layer + name + (config.qk_norm ? "norm" : "proj"));
   };
-  const Stage *q = before("q_"), *k = before("k_"), *v = run.find(layer + "v_proj");
+  const Stage *q = before("q_"), *k = before("k_"), *v = run.find(layer + (config.v_norm ? "v_norm" : "v_proj"));
   if (!step || !q || !k || !v) return result;  // that layer was not tapped
   const LayerConfig& kind = config.layers[static_cast<size_t>(result.layer)];
-  const RopeTable table =
-      make_rope_table(config.ropes[static_cast<size_t>(kind.rope)], config.head_dim, config.max_context);
+  const int head_dim = config.head_dim_of(result.layer);
+  const RopeTable table = make_rope_table(config.ropes[static_cast<size_t>(kind.rope)], head_dim, config.max_context);
   const auto position = [](size_t row) { return static_cast<double>(row); };
-  const std::vector<float> queries = apply_rope(q->data, q->width, config.head_dim, table, position);
-  const std::vector<float> keys = apply_rope(k->data, k->width, config.head_dim, table, position);
+  const std::vector<float> queries = apply_rope(q->data, q->width, head_dim, table, position);
+  const std::vector<float> keys = apply_rope(k->data, k->width, head_dim, table, position);
   result.rows = std::min(q->rows(), kMaxRows);
   AttentionGuess guess{std::get<Attention>(step->op), 0, {}};
   if (guess.op.sinks) {

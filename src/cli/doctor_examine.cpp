@@ -111,10 +111,12 @@ std::vector<ModelFit> published_models() {
   for (const Preset& preset : presets()) {
     const SizedModel sized = sized_model(preset, recipe_named("q4_k_m"));
     ModelFit fit{.name = preset.name, .context = default_context(sized.config)};
+    const Plan plan = build_plan(sized.config);
     for (const auto& [slot, tensor] : sized.weights.all())
-      fit.weight_bytes += static_cast<double>(tensor.rows()) * static_cast<double>(tensor.stride());
+      if (!stays_in_file(plan, slot))
+        fit.weight_bytes += static_cast<double>(tensor.rows()) * static_cast<double>(tensor.stride());
     fit.cache_bytes = static_cast<double>(kv_cache_bytes(sized.config, fit.context));
-    fit.token_bytes = decode_cost(build_plan(sized.config), sized.weights, 0).bytes();
+    fit.token_bytes = decode_cost(plan, sized.weights, 0).bytes();
     models.push_back(fit);
   }
   std::sort(models.begin(), models.end(), [](const ModelFit& a, const ModelFit& b) { return a.bytes() < b.bytes(); });

@@ -39,6 +39,7 @@ struct Facts {
   size_t shards = 0;   // of an artefact
   bool synthetic = false;
   uint64_t weights = 0, weight_bytes = 0, file_bytes = 0;
+  uint64_t mapped_bytes = 0;  // of those that stay in the file
   std::map<std::string, uint64_t> dtype_bytes;
   std::vector<TensorLine> tensors;
   std::vector<std::string> notes;
@@ -86,11 +87,13 @@ Facts loaded_facts(const fs::path& path, ModelKind kind) {
 Facts gather(const fs::path& path, int context) {
   const ModelKind kind = model_kind(path);
   Facts facts = kind == ModelKind::kRdrr ? artefact_facts(path) : loaded_facts(path, kind);
+  const Plan plan = build_plan(facts.config);
   for (const TensorLine& tensor : facts.tensors) {
     uint64_t weights = 1;
     for (const int64_t dim : tensor.shape) weights *= static_cast<uint64_t>(dim);
     facts.weights += weights;
     facts.weight_bytes += tensor.bytes;
+    if (stays_in_file(plan, tensor.slot)) facts.mapped_bytes += tensor.bytes;
     facts.dtype_bytes[std::string(name_of(tensor.dtype))] += tensor.bytes;
   }
   facts.context = context > 0 ? context : default_context(facts.config);
@@ -116,6 +119,7 @@ std::string rope_text(const RopeConfig& rope) {
     case RopeScaling::kLlama3: text += fmt::format(", llama3 scaling by {:g}", rope.factor); break;
     case RopeScaling::kYarn: text += fmt::format(", YaRN by {:g}", rope.factor); break;
     case RopeScaling::kLongRope: text += ", LongRoPE"; break;
+    case RopeScaling::kProportional: text += fmt::format(", {:g} of a head's pairs", rope.rotated); break;
   }
   return text;
 }
@@ -140,6 +144,21 @@ std::string layers_text(const ModelConfig& c) {
   return fmt::format("{}: {} global, {} with a window of {}", c.layer_count(), c.layer_count() - local, local, window);
 }
 
+std::string heads_text(const ModelConfig& c) {
+  std::string text = fmt::format("{} query, {} key/value, {} wide", c.heads, c.kv_heads, c.head_dim);
+  std::map<std::pair<int, int>, int> others;  // key/value heads and their size: layers
+  int shared = 0;
+  for (int i = 0; i < c.layer_count(); ++i) {
+    const std::pair<int, int> heads{c.kv_heads_of(i), c.head_dim_of(i)};
+    if (heads != std::pair(c.kv_heads, c.head_dim)) ++others[heads];
+    shared += c.layer(i).keys_of >= 0;
+  }
+  for (const auto& [heads, layers] : others)
+    text += fmt::format("; {} key/value, {} wide in {} layers", heads.first, heads.second, layers);
+  if (shared > 0) text += fmt::format("; the last {} layers have no keys and values of their own", shared);
+  return text;
+}
+
 void print_facts(const Facts& f) {
   const ModelConfig& c = f.config;
   const auto line = [](const char* name, const std::string& text) { fmt::print("{:<13} {}\n", name, visible(text)); };
@@ -147,7 +166,7 @@ void print_facts(const Facts& f) {
                             f.synthetic ? ", random weights for measuring" : ""));
   line("layers", layers_text(c));
   line("width", fmt::format("hidden {}, feed-forward {}, vocabulary {}", c.hidden, c.ffn, c.vocab));
-  line("heads", fmt::format("{} query, {} key/value, {} wide", c.heads, c.kv_heads, c.head_dim));
+  line("heads", heads_text(c));
   if (c.experts > 0) line("experts", fmt::format("{}, {} for a token", c.experts, c.experts_per_token));
   line("rope", c.ropes.size() > 1 ? fmt::format("{} (global); {} (local)", rope_text(c.ropes[0]), rope_text(c.ropes[1]))
                                   : rope_text(c.ropes[0]));
@@ -172,9 +191,12 @@ void print_facts(const Facts& f) {
        fmt::format("{:.2f} M in {} tensors and {}, {} ({:.2f} bits each)", static_cast<double>(f.weights) * 1e-6,
                    f.tensors.size(), f.source, megabytes(f.file_bytes),
                    static_cast<double>(f.weight_bytes) * 8 / static_cast<double>(f.weights)));
-  line("memory", fmt::format("{} at a context of {} (of {}): {} of weights, {} of keys and values",
-                             megabytes(f.weight_bytes + f.kv_bytes), f.context, c.max_context,
-                             megabytes(f.weight_bytes), megabytes(f.kv_bytes)));
+  const uint64_t held = f.weight_bytes - f.mapped_bytes;
+  const std::string left =
+      f.mapped_bytes > 0 ? fmt::format("; {} stay in the file, read row by row", megabytes(f.mapped_bytes)) : "";
+  line("memory", fmt::format("{} at a context of {} (of {}): {} of weights, {} of keys and values{}",
+                             megabytes(held + f.kv_bytes), f.context, c.max_context, megabytes(held),
+                             megabytes(f.kv_bytes), left));
   line("cache", fmt::format("{} of keys and values per token{}", megabytes(f.token_bytes),
                             f.later_token_bytes == f.token_bytes
                                 ? ""
@@ -196,7 +218,8 @@ Json facts_json(const Facts& f, const InspectArguments& arguments) {
   out["dtypes"] = Json::object();
   for (const auto& [dtype, bytes] : f.dtype_bytes) out["dtypes"][dtype] = bytes;
   out["memory"] = {{"context", f.context},
-                   {"weights", f.weight_bytes},
+                   {"weights", f.weight_bytes - f.mapped_bytes},
+                   {"read_from_file", f.mapped_bytes},
                    {"kv_cache", f.kv_bytes},
                    {"kv_cache_per_token", f.token_bytes},
                    {"kv_cache_per_token_past_windows", f.later_token_bytes}};

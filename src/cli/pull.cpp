@@ -73,7 +73,9 @@ Needs needs_of_checkpoint(const PullPlan& plan, const PullOptions& options) {
   const Family& family = family_for(json, where);
   Needs needs{config_from_hf(family, json, where)};
   const Recipe& recipe = recipe_named(plan.choice.recipe.empty() ? "q4_k_m" : plan.choice.recipe);
-  for (const WeightUse& use : weights_of(build_plan(needs.config))) {
+  const Plan plan_of_model = build_plan(needs.config);
+  for (const WeightUse& use : weights_of(plan_of_model)) {
+    if (stays_in_file(plan_of_model, use.slot)) continue;
     const TensorRule rule = rule_for(family, use.slot, layouts_of(family).front());
     const DType dtype = rule.blocks.empty()
                             ? dtype_for(recipe, rule.quant, layer_of(use.slot), needs.config.layer_count())

@@ -70,7 +70,8 @@ class Lowering {
       const size_t out = static_cast<size_t>(step->output);
       const size_t number = static_cast<size_t>(&*step - plan_.steps.data());
       if (!fuse_ || is_unfused(number)) all[out] = !step->logits_only;
-      const bool caches = std::holds_alternative<Attention>(step->op);
+      const auto* attention = std::get_if<Attention>(&step->op);
+      const bool caches = attention && !attention->shared;
       if (std::holds_alternative<ShortConv>(step->op) || std::holds_alternative<DeltaNet>(step->op)) all[out] = true;
       for (size_t i = 0; i < step->inputs.size(); ++i) {
         if (all[out] || (caches && i > 0)) all[static_cast<size_t>(step->inputs[i])] = true;
@@ -184,8 +185,12 @@ class Lowering {
   }
   void lower(const Step& step, const Norm& norm) {
     Op op = make_op(OpKind::kNorm, step);
-    op.numbers = decode_small(weight(step, 0));
-    for (float& w : op.numbers) w += norm.offset;
+    if (step.weights.empty()) {
+      op.numbers.assign(static_cast<size_t>(norm.group), 1.0f);
+    } else {
+      op.numbers = decode_small(weight(step, 0));
+      for (float& w : op.numbers) w += norm.offset;
+    }
     rows_node(std::move(op));
   }
   void lower(const Step& step, const Rope&) {
@@ -223,7 +228,11 @@ class Lowering {
     op.numbers.insert(op.numbers.end(), dt.begin(), dt.end());
     add_node(NodeKind::kState, std::move(op));
   }
-  void lower(const Step& step, const Scale&) { rows_node(make_op(OpKind::kScale, step)); }
+  void lower(const Step& step, const Scale&) {
+    Op op = make_op(OpKind::kScale, step);
+    op.factor = factor_of(step, weights_);
+    rows_node(std::move(op));
+  }
   void lower(const Step& step, const Route& route) {
     const int experts = plan_.values[static_cast<size_t>(step.inputs[0])].width;
     if (route.k < 1 || route.k > experts) {
@@ -233,7 +242,9 @@ class Lowering {
             .expected = fmt::format("1 to {}", experts),
             .got = std::to_string(route.k)});
     }
-    rows_node(make_op(OpKind::kRoute, step));
+    Op op = make_op(OpKind::kRoute, step);
+    if (!step.weights.empty()) op.numbers = decode_small(weight(step, 0));
+    rows_node(std::move(op));
   }
   void lower(const Step& step, const Combine&) { rows_node(make_op(OpKind::kCombine, step)); }
 
@@ -263,11 +274,13 @@ class Lowering {
   }
 
   void lower(const Step& step, const Attention& attention) {
-    Op store = make_op(OpKind::kStoreKv, step);
-    store.in = {step.inputs[1], step.inputs[2]};
-    store.out = -1;
-    store.logit_rows = false;
-    rows_node(std::move(store));
+    if (!attention.shared) {
+      Op store = make_op(OpKind::kStoreKv, step);
+      store.in = {step.inputs[1], step.inputs[2]};
+      store.out = -1;
+      store.logit_rows = false;
+      rows_node(std::move(store));
+    }
 
     Op attend = make_op(OpKind::kAttend, step);
     attend.in = {step.inputs[0]};

@@ -53,8 +53,8 @@ struct Op {
   std::vector<int> in;  // buffers
   int out = -1;         // buffer
   bool logit_rows = false;
-  // Small weights as f32: a norm's (offset + w), sinks, a convolution's [kernel][channels], a delta net's decay (−exp),
-  // then dt.
+  // Small weights as f32: a norm's (offset + w), sinks, a route's, a convolution's [kernel][channels], a delta net's
+  // decay (−exp), then dt.
   std::vector<float> numbers;
   Linear matrix;              // matmuls and embed
   Input input = Input::kF32;  // kQuantize: to what
@@ -63,6 +63,7 @@ struct Op {
   GluParams glu{};            // kGlu
   bool interleaved = false;   // kGlu
   float cap = 0;              // kSoftCap
+  float factor = 1;           // kScale
 };
 
 // One product of a matmul node with what follows it at once: out = cap(glu(a·x, b·x)).

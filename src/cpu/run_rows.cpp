@@ -111,7 +111,7 @@ class RowRunner {
   void scale(const Op& op, int row, int token) {
     const auto& by = std::get<Scale>(step(op).op);
     const double turns = std::floor(s_.pass->positions[static_cast<size_t>(token)] / static_cast<double>(by.length));
-    const auto factor = static_cast<float>(by.factor * (1 + by.beta * std::log1p(turns)));
+    const auto factor = static_cast<float>(op.factor * (1 + by.beta * std::log1p(turns)));
     const float* x = in(op, 0, row);
     float* to = out(op, row);
     for (int i = 0; i < width(op.out); ++i) to[i] = x[i] * factor;
@@ -165,7 +165,10 @@ class RowRunner {
     const std::span<const float> weighed = over_all ? std::span(scores, static_cast<size_t>(experts))
                                                     : std::span<const float>(chosen + k, static_cast<size_t>(k));
     for (const float score : weighed) total += std::exp(score - highest);
-    for (int i = 0; i < k; ++i) chosen[k + i] = static_cast<float>(std::exp(chosen[k + i] - highest) / total);
+    for (int i = 0; i < k; ++i) {
+      const double learned = op.numbers.empty() ? 1 : op.numbers[static_cast<size_t>(chosen[i])];
+      chosen[k + i] = static_cast<float>(std::exp(chosen[k + i] - highest) / total * learned);
+    }
   }
 
   void combine(const Op& op, int row) {

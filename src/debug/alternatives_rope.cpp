@@ -15,13 +15,15 @@ const char* name_of_scaling(RopeScaling scaling) {
     case RopeScaling::kLlama3: return "llama3";
     case RopeScaling::kYarn: return "yarn";
     case RopeScaling::kLongRope: return "longrope";
+    case RopeScaling::kProportional: return "proportional";
   }
   return "";
 }
 
 std::string describe_scaling(const RopeConfig& rope) {
   const std::string name = name_of_scaling(rope.scaling);
-  if (rope.scaling == RopeScaling::kNone || rope.scaling == RopeScaling::kLongRope) return name;
+  const bool plain = rope.scaling == RopeScaling::kNone || rope.scaling == RopeScaling::kProportional;
+  if (plain || rope.scaling == RopeScaling::kLongRope) return name;
   const std::string factor = fmt::format("{} {}", name, plain_number(rope.factor));
   if (rope.scaling == RopeScaling::kLinear) return factor;
   const bool rounded = rope.scaling != RopeScaling::kYarn || rope.truncate;

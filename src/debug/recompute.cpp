@@ -128,6 +128,8 @@ Formula Recomputation::planned(size_t s) const {
   f.inputs = step.inputs;
   if (!step.weights.empty()) f.matrix.slots = {step.weights[0].slot};
   if (step.weights.size() > 1) f.second.slots = {step.weights[1].slot};
+  if (std::holds_alternative<Scale>(step.op) && !step.weights.empty())
+    f.learned = factor_of(step, model_.weights) / std::get<Scale>(step.op).factor;
   if (const auto* rope = std::get_if<Rope>(&step.op)) f.rope = model_.config.ropes[index(rope->rope)];
   f.context = model_.context;
   return f;
@@ -206,7 +208,7 @@ void Recomputation::finish(const Formula& f, std::vector<float>& out, size_t wid
     const auto by_position = [position](double beta, int length) {
       return 1 + beta * std::log1p(std::floor(static_cast<double>(position) / std::max(1, length)));
     };
-    if (scale) x *= scale->factor * by_position(scale->beta, scale->length);
+    if (scale) x *= scale->factor * f.learned * by_position(scale->beta, scale->length);
     if (f.beta != 0) x *= by_position(f.beta, f.length);
     if (soft && soft->cap > 0) x = soft->cap * std::tanh(x / soft->cap);
     if (f.cap > 0) x = f.cap * std::tanh(x / f.cap);

@@ -51,6 +51,7 @@ struct Formula {
   double beta = 0;               // of the output, too: times 1 + beta · ln(1 + ⌊position / length⌋)
   int length = 1;
   double bias_times = 1;  // matrices
+  double learned = 1;     // of a Scale
   int token_shift = 0;    // embeddings: of the ids
   bool centred = false,
        unweighted = false;  // norms: the mean is subtracted first; w is 1. Mixing experts: weights are 1

@@ -140,7 +140,8 @@ std::vector<float> Recomputation::embed(const Formula& f, bool all) {
 std::vector<float> Recomputation::norm(const Formula& f, bool all) {
   const Norm& op = std::get<Norm>(f.op);
   const std::vector<float>& x = *get(f.inputs[0], all, false);
-  const std::vector<float> w = small(f.matrix);
+  const bool unweighted = f.unweighted || f.matrix.slots.empty();
+  const std::vector<float> w = unweighted ? std::vector<float>() : small(f.matrix);
   const auto group = index(op.group);
   std::vector<float> out(x.size());
   for (size_t start = 0; start + group <= x.size(); start += group) {
@@ -149,7 +150,7 @@ std::vector<float> Recomputation::norm(const Formula& f, bool all) {
     for (size_t i = 0; i < group; ++i) squares += (x[start + i] - mean) * (x[start + i] - mean);
     const double inverse = 1 / std::sqrt(squares / static_cast<double>(group) + static_cast<double>(op.eps));
     for (size_t i = 0; i < group; ++i) {
-      const double weight = f.unweighted ? 1 : static_cast<double>(op.offset) + w[(start + i) % w.size()];
+      const double weight = unweighted ? 1 : static_cast<double>(op.offset) + w[(start + i) % w.size()];
       out[start + i] = static_cast<float>((x[start + i] - mean) * inverse * weight);
     }
   }
@@ -247,6 +248,7 @@ std::vector<float> Recomputation::route(const Formula& f, bool all) {
   const std::vector<float>& scores = *get(f.inputs[0], all, false);
   const size_t experts = scores.size() / positions(all).size(), k = index(op.k);
   std::vector<float> out(positions(all).size() * 2 * k);
+  const std::vector<float> learned = f.matrix.slots.empty() ? std::vector<float>() : small(f.matrix);
   const Routing routing = f.routing == Routing::kChosen && op.over_all ? Routing::kAll : f.routing;
   for (size_t t = 0; t < positions(all).size(); ++t) {
     const std::vector<double> row(scores.begin() + static_cast<std::ptrdiff_t>(t * experts),
@@ -274,7 +276,7 @@ std::vector<float> Recomputation::route(const Formula& f, bool all) {
     }
     for (size_t i = 0; i < k; ++i) {
       out[t * 2 * k + i] = static_cast<float>(order[i]);
-      out[t * 2 * k + k + i] = static_cast<float>(weights[i]);
+      out[t * 2 * k + k + i] = static_cast<float>(weights[i] * (learned.empty() ? 1 : learned[order[i]]));
     }
   }
   return out;

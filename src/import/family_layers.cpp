@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "base/error.h"
@@ -39,10 +40,11 @@ RopeScaling scaling_named(const std::string& name, const std::string& where) {
   if (name == "llama3") return RopeScaling::kLlama3;
   if (name == "yarn") return RopeScaling::kYarn;
   if (name == "longrope" || name == "su") return RopeScaling::kLongRope;
+  if (name == "proportional") return RopeScaling::kProportional;
   fail({.code = ErrorCode::kUnsupported,
         .what = "this rope scaling is not supported",
         .where = where,
-        .expected = "default, linear, llama3, yarn or longrope",
+        .expected = "default, linear, llama3, yarn, longrope or proportional",
         .got = name});
 }
 
@@ -81,7 +83,7 @@ void read_scaling(RopeConfig& rope, const Json& parameters, int max_context, con
       factors ? RopeScaling::kLongRope
               : scaling_named(
                     string_or(parameters, "rope_type", string_or(parameters, "type", "default", where), where), where);
-  if (rope.scaling == RopeScaling::kNone) return;
+  if (rope.scaling == RopeScaling::kNone || rope.scaling == RopeScaling::kProportional) return;
   rope.original_context = number_or(parameters, "original_max_position_embeddings", rope.original_context, where);
   if (rope.scaling == RopeScaling::kLongRope) {
     rope.short_factors = factors_of(parameters, "short_factor", where);
@@ -172,6 +174,15 @@ std::vector<std::string> layer_kinds(const Json& layers, int count, ConfigReader
   return kinds;
 }
 
+int size_of(int64_t value, const std::string& where) {
+  if (value >= 0 && value <= (1 << 28)) return static_cast<int>(value);
+  fail({.code = ErrorCode::kFormat,
+        .what = "a size is out of range",
+        .where = where,
+        .expected = "0 to 2^28",
+        .got = std::to_string(value)});
+}
+
 bool is_marked(const Json& mark, int layer, ConfigReader& reader, const std::string& where) {
   const auto list = [&](const char* kind) -> const Json* {
     const Json* key = find(mark, kind);
@@ -230,6 +241,72 @@ void mark_layers(ModelConfig& config, const Json& layers, const std::vector<std:
   }
 }
 
+// Heads of a kind of layer. Where k_proj makes keys and values, there may be another number of them.
+void read_heads(LayerConfig& layer, const Json& kind, ConfigReader& reader, const std::string& where) {
+  if (const Json* dim = find(kind, "head_dim")) layer.head_dim = size_of(reader.integer(*dim), where);
+  const Json* joint = find(kind, "values_are_keys");
+  if (!joint) return;
+  layer.values_are_keys = reader.boolean(require(*joint, "if", where));
+  const int64_t heads = reader.integer(require(*joint, "kv_heads", where));
+  if (layer.values_are_keys) layer.kv_heads = size_of(heads, where);
+}
+
+// What config.json says of single layers, by their numbers: {"5": {"head_dim": 512}}.
+void read_own_sizes(ModelConfig& config, const Json& layers, ConfigReader& reader) {
+  const Json* own = find(layers, "own_sizes");
+  if (!own) return;
+  const std::string where = reader.family_where() + ": layers.own_sizes";
+  const std::string key = require_string(*own, "key", where);
+  const Json* sizes = reader.key(key);
+  if (!sizes) return;
+  const Json& fields = require_object(*own, "fields", where);
+  static constexpr std::pair<const char*, int LayerConfig::*> kFields[] = {
+      {"head_dim", &LayerConfig::head_dim}, {"kv_heads", &LayerConfig::kv_heads}, {"ffn", &LayerConfig::ffn}};
+  for (const auto& [number, object] : sizes->items()) {
+    const std::string at = reader.where() + ": " + key + "." + number;
+    int i = -1;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), i);
+    if (error != std::errc() || end != number.data() + number.size() || i < 0 || i >= config.layer_count() ||
+        !object.is_object())
+      fail({.code = ErrorCode::kFormat, .what = "there is no such layer", .where = at});
+    for (const auto& [name, value] : object.items()) {
+      const std::string field = string_or(fields, name, "", where);
+      const auto known = std::find_if(std::begin(kFields), std::end(kFields),
+                                      [&, &name = field](const auto& f) { return name == f.first; });
+      if (known == std::end(kFields) || !value.is_number_integer()) {
+        fail({.code = ErrorCode::kUnsupported,
+              .what = "a layer has a setting of its own that is not supported",
+              .where = at,
+              .got = fmt::format("{} = {}", name, brief(value))});
+      }
+      config.layers[static_cast<size_t>(i)].*(known->second) = size_of(value.get<int64_t>(), at);
+    }
+  }
+}
+
+// The last layers may attend to the keys and values of the last layer of their kind before them.
+void share_keys(ModelConfig& config, const Json& layers, const std::vector<std::string>& kinds, ConfigReader& reader) {
+  const Json* shared = find(layers, "shared_keys");
+  if (!shared) return;
+  const std::string where = reader.family_where() + ": layers.shared_keys";
+  const int64_t count = reader.integer(require(*shared, "layers", where));
+  const bool twice = reader.boolean(require(*shared, "double_ffn", where));
+  const int64_t first = config.layer_count() - count;
+  for (int64_t i = std::max<int64_t>(first, 0); i < config.layer_count(); ++i) {
+    int64_t of = first - 1;
+    while (of >= 0 && kinds[static_cast<size_t>(of)] != kinds[static_cast<size_t>(i)]) --of;
+    if (of < 0) {
+      fail({.code = ErrorCode::kFormat,
+            .what = "a layer shares keys and values, but none of its kind comes before",
+            .where = reader.where(),
+            .got = std::to_string(i)});
+    }
+    LayerConfig& layer = config.layers[static_cast<size_t>(i)];
+    layer.keys_of = static_cast<int>(of);
+    if (twice) layer.ffn = 2 * (layer.ffn > 0 ? layer.ffn : config.ffn);
+  }
+}
+
 }  // namespace
 
 void read_layers(ModelConfig& config, const Family& family, ConfigReader& reader) {
@@ -275,11 +352,15 @@ void read_layers(ModelConfig& config, const Family& family, ConfigReader& reader
             .expected = "a window and a known rope",
             .got = brief(item.value)});
     }
-    known.push_back({item.key,
-                     {static_cast<int>(window), static_cast<int>(it - rope_names.begin()), false,
-                      mixer_of(item.value, Mixer::kAttention, where)}});
+    LayerConfig heads;
+    read_heads(heads, item.value, reader, where);
+    known.push_back(
+        {item.key,
+         {static_cast<int>(window), static_cast<int>(it - rope_names.begin()), false,
+          mixer_of(item.value, Mixer::kAttention, where), heads.head_dim, heads.kv_heads, 0, heads.values_are_keys}});
   }
-  for (const std::string& kind : layer_kinds(layers, static_cast<int>(count), reader)) {
+  const std::vector<std::string> chosen = layer_kinds(layers, static_cast<int>(count), reader);
+  for (const std::string& kind : chosen) {
     const auto it = std::find_if(known.begin(), known.end(), [&](const auto& k) { return k.first == kind; });
     if (it == known.end()) {
       std::vector<std::string> names;
@@ -293,6 +374,8 @@ void read_layers(ModelConfig& config, const Family& family, ConfigReader& reader
     config.layers.push_back(it->second);
   }
   mark_layers(config, layers, rope_names, reader);
+  read_own_sizes(config, layers, reader);
+  share_keys(config, layers, chosen, reader);
 }
 
 }  // namespace doppler

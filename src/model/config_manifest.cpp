@@ -22,6 +22,7 @@ const char* scaling_name(RopeScaling scaling) {
     case RopeScaling::kLlama3: return "llama3";
     case RopeScaling::kYarn: return "yarn";
     case RopeScaling::kLongRope: return "longrope";
+    case RopeScaling::kProportional: return "proportional";
   }
   return nullptr;
 }
@@ -32,10 +33,11 @@ RopeScaling scaling_from_name(const std::string& name, const std::string& where)
   if (name == "llama3") return RopeScaling::kLlama3;
   if (name == "yarn") return RopeScaling::kYarn;
   if (name == "longrope") return RopeScaling::kLongRope;
+  if (name == "proportional") return RopeScaling::kProportional;
   fail({.code = ErrorCode::kUnsupported,
         .what = "an unknown rope scaling",
         .where = where,
-        .expected = "linear, llama3, yarn or longrope",
+        .expected = "linear, llama3, yarn, longrope or proportional",
         .got = name});
 }
 
@@ -251,6 +253,11 @@ float offset_of(const Json& normalization, const std::string& where) {
   return static_cast<float>(number_or(normalization, "rmsNormWeightOffset", 0, where));
 }
 
+constexpr std::pair<const char*, int LayerConfig::*> kLayerNumbers[] = {{"layerHeadDims", &LayerConfig::head_dim},
+                                                                        {"layerKeyValueHeads", &LayerConfig::kv_heads},
+                                                                        {"layerFeedForwards", &LayerConfig::ffn},
+                                                                        {"layerKeysOf", &LayerConfig::keys_of}};
+
 }  // namespace
 
 void write_model_config(const ModelConfig& c, Json& manifest) {
@@ -286,6 +293,7 @@ void write_model_config(const ModelConfig& c, Json& manifest) {
                               {"maxSeqLen", c.max_context},
                               {"ropeTheta", c.ropes.front().theta},
                               {"rmsNormEps", number(c.norm_eps)}};
+  if (c.layer_input > 0) manifest["architecture"]["hiddenSizePerLayerInput"] = c.layer_input;
   if (c.conv_kernel > 0) manifest["architecture"]["linearConvKernelDim"] = c.conv_kernel;
   if (c.delta_key_heads > 0) {
     Json& architecture = manifest["architecture"];
@@ -304,6 +312,7 @@ void write_model_config(const ModelConfig& c, Json& manifest) {
                             {"normalizedWeights", c.route_normalized},
                             {"denseLayers", dense}};
   if (c.shared_ffn > 0) manifest["moeConfig"]["sharedExpertIntermediateSize"] = c.shared_ffn;
+  if (c.ffn_beside_experts) manifest["moeConfig"]["besideFeedForward"] = true;
   Json rope;
   write_rope(c.ropes.front(), false, rope);
   if (c.ropes.size() > 1) write_rope(c.ropes[1], true, rope);
@@ -319,6 +328,7 @@ void write_model_config(const ModelConfig& c, Json& manifest) {
                             {"outputBias", c.o_bias},          // ours
                             {"attentionSinks", c.attn_sinks},  // ours
                             {"attentionOutputGate", c.attn_gate},
+                            {"valueNorm", c.v_norm},
                             {"causal", true}};
   inference["normalization"] = {{"rmsNormEps", number(c.norm_eps)},
                                 {"rmsNormWeightOffset", c.norm_offset == 0   ? Json(false)
@@ -346,6 +356,23 @@ void write_model_config(const ModelConfig& c, Json& manifest) {
     Json& ropes = inference["layerRopes"] = Json::array();
     for (const LayerConfig& layer : c.layers) ropes.push_back(layer.rope);
   }
+  if (c.layer_scale) inference["layerPattern"]["layerScale"] = true;  // ours
+  for (const auto& [name, field] :
+       kLayerNumbers) {  // ours: what layers have in their own way, -1 or 0 where they do not
+    Json numbers = Json::array();
+    bool own = false;
+    for (const LayerConfig& layer : c.layers) {
+      numbers.push_back(layer.*field);
+      own = own || layer.*field != LayerConfig().*field;
+    }
+    if (own) inference["layerPattern"][name] = std::move(numbers);
+  }
+  if (std::any_of(c.layers.begin(), c.layers.end(), [](const LayerConfig& l) { return l.values_are_keys; })) {
+    Json& list = inference["layerPattern"]["valuesAreKeys"] = Json::array();  // ours
+    for (int i = 0; i < c.layer_count(); ++i) {
+      if (c.layer(i).values_are_keys) list.push_back(i);
+    }
+  }
   manifest["inference"] = std::move(inference);
   manifest["bos_token_id"] = c.bos_id >= 0 ? Json(c.bos_id) : Json();
   manifest["eos_token_id"] = c.eos_ids.size() == 1 ? Json(c.eos_ids[0]) : Json(c.eos_ids);
@@ -365,6 +392,7 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
   c.vocab = small_int(a, "vocabSize", at);
   c.max_context = small_int(a, "maxSeqLen", at);
   const auto optional_int = [&](const char* name) { return find(a, name) ? small_int(a, name, at) : 0; };
+  c.layer_input = optional_int("hiddenSizePerLayerInput");
   c.conv_kernel = optional_int("linearConvKernelDim");
   c.delta_key_heads = optional_int("linearNumKeyHeads");
   c.delta_value_heads = optional_int("linearNumValueHeads");
@@ -408,6 +436,7 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
   c.o_bias = bool_or(attention, "outputBias", c.qkv_bias, in_attention);
   c.attn_sinks = bool_or(attention, "attentionSinks", false, in_attention);
   c.attn_gate = bool_or(attention, "attentionOutputGate", false, in_attention);
+  c.v_norm = bool_or(attention, "valueNorm", false, in_attention);
   const int window = find(attention, "slidingWindow") ? small_int(attention, "slidingWindow", in_attention) : 0;
 
   const Json& norms = part("normalization");
@@ -458,6 +487,7 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
     }
     c.expert_bias = bool_or(*moe, "expertBias", format != "mixtral", where + ": moeConfig");
     c.route_normalized = bool_or(*moe, "normalizedWeights", true, where + ": moeConfig");
+    c.ffn_beside_experts = bool_or(*moe, "besideFeedForward", false, where + ": moeConfig");
   }
 
   const std::string branch = string_or(ffn, "branchMode", "auto", in_ffn);
@@ -501,6 +531,21 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
     const std::vector<double> ropes = numbers_in(inference, "layerRopes", in);
     for (size_t i = 0; i < ropes.size(); ++i) {
       layer_at(static_cast<double>(i), in + ".layerRopes").rope = static_cast<int>(std::clamp(ropes[i], -1.0, 2.0));
+    }
+  }
+  const std::string in_pattern = in + ".layerPattern";
+  c.layer_scale = bool_or(pattern, "layerScale", false, in_pattern);
+  for (const auto& [name, field] : kLayerNumbers) {
+    if (!find(pattern, name)) continue;
+    const std::vector<double> numbers = numbers_in(pattern, name, in_pattern);
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      layer_at(static_cast<double>(i), in_pattern + "." + name).*field =
+          static_cast<int>(std::clamp(numbers[i], -1.0, 1.0 * (1 << 28)));
+    }
+  }
+  if (find(pattern, "valuesAreKeys")) {
+    for (const double layer : numbers_in(pattern, "valuesAreKeys", in_pattern)) {
+      layer_at(layer, in_pattern + ".valuesAreKeys").values_are_keys = true;
     }
   }
   if (const Json* moe = find(manifest, "moeConfig"); moe && find(*moe, "denseLayers")) {

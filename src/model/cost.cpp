@@ -47,12 +47,14 @@ Cost decode_cost(const Plan& plan, const Weights& weights, int position) {
 }
 
 size_t kv_cache_bytes(const ModelConfig& config, int context) {
-  size_t positions = 0;
-  for (const LayerConfig& layer : config.layers) {
-    if (layer.mixer != Mixer::kAttention) continue;
-    positions += static_cast<size_t>(layer.window > 0 ? std::min(layer.window, context) : context);
+  size_t elements = 0;
+  for (int i = 0; i < config.layer_count(); ++i) {
+    const LayerConfig& layer = config.layer(i);
+    if (layer.mixer != Mixer::kAttention || layer.keys_of >= 0) continue;
+    const int positions = layer.window > 0 ? std::min(layer.window, context) : context;
+    elements += static_cast<size_t>(positions) * static_cast<size_t>(config.kv_width_of(i));
   }
-  return positions * 2 * static_cast<size_t>(config.kv_width()) * static_cast<size_t>(kKvElementBytes);
+  return elements * 2 * static_cast<size_t>(kKvElementBytes);
 }
 
 }  // namespace doppler

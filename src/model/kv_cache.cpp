@@ -47,7 +47,7 @@ KvLayout make_kv_layout(const Plan& plan, int page_tokens, int context) {
   for (const Step& step : plan.steps) {
     states |= std::holds_alternative<ShortConv>(step.op) || std::holds_alternative<DeltaNet>(step.op);
     const auto* op = std::get_if<Attention>(&step.op);
-    if (!op) continue;
+    if (!op || op->shared) continue;
     const int window = op->window < context ? op->window : 0;
     const auto same = [&](const KvLayout::Group& group) { return group.window == window; };
     auto group = std::find_if(layout.groups.begin(), layout.groups.end(), same);

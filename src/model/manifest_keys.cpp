@@ -18,12 +18,12 @@ struct Section {
 constexpr Section kSections[] = {
     {"architecture",
      "numLayers hiddenSize intermediateSize numAttentionHeads numKeyValueHeads headDim vocabSize maxSeqLen ropeTheta "
-     "rmsNormEps numGlobalKeyValueHeads=0 globalHeadDim=0 hiddenSizePerLayerInput=0 vocabSizePerLayerInput=* "
+     "rmsNormEps numGlobalKeyValueHeads=0 globalHeadDim=0 hiddenSizePerLayerInput vocabSizePerLayerInput=* "
      "numKvSharedLayers=0 linearNumKeyHeads linearNumValueHeads linearKeyHeadDim linearValueHeadDim "
      "linearConvKernelDim linearNormMode=null"},
     {"moeConfig",
      "numExperts numExpertsPerToken expertFormat expertIntermediateSize expertBias normalizedWeights denseLayers "
-     "sharedExpertIntermediateSize "
+     "sharedExpertIntermediateSize besideFeedForward "
      "sharedExperts=[] expertShardMap=* expertTensors=* expertBytes=*"},
     {"inference",
      "attention normalization ffn rope output layerPattern layerRopes unsupported=null pipeline=null "
@@ -33,7 +33,7 @@ constexpr Section kSections[] = {
     {"inference.attention",
      "queryPreAttnScalar attnLogitSoftcapping slidingWindow queryKeyNorm queryKeyNormAxis attentionBias outputBias "
      "attentionSinks causal=true queryKeyNormType=\"rmsnorm\" queryKeyNormLayers=null queryKeyNormWeightLayers=null "
-     "queryKeyNormWhole=false valueNorm=false attentionOutputGate outputGateType=null"},
+     "queryKeyNormWhole=false valueNorm attentionOutputGate outputGateType=null"},
     {"inference.normalization",
      "rmsNormEps rmsNormWeightOffset postAttentionNorm preFeedforwardNorm preAttentionNorm postFeedforwardNorm "
      "type=\"rmsnorm\" finalNormBiasTensor=null residualScale=1"},
@@ -46,7 +46,9 @@ constexpr Section kSections[] = {
     {"inference.output",
      "tieWordEmbeddings scaleEmbeddings embeddingScale logitInputScale finalLogitSoftcapping embeddingVocabSize "
      "embeddingTranspose=false embeddingPostprocessor=null lmHeadBiasTensor=null logitScale=1"},
-    {"inference.layerPattern", "type period offset globalPattern layerTypes layers residualBranchScale"},
+    {"inference.layerPattern",
+     "type period offset globalPattern layerTypes layers residualBranchScale layerScale "
+     "layerHeadDims layerKeyValueHeads layerFeedForwards layerKeysOf valuesAreKeys"},
 };
 
 // The value that the section allows the key: empty for any, "?" for none since the key is unknown.

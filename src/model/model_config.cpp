@@ -29,6 +29,50 @@ std::string_view name_of(Mixer mixer) {
   return "?";
 }
 
+int ModelConfig::head_dim_of_rope(int rope) const {
+  for (int i = 0; i < layer_count(); ++i) {
+    if (layer(i).rope == rope && layer(i).mixer == Mixer::kAttention) return head_dim_of(i);
+  }
+  return head_dim;
+}
+
+namespace {
+
+// What a layer has in its own way. Called when the model's own numbers are known to be fine.
+template <class Refuse, class Size>
+void check_layer(const ModelConfig& c, int i, const Refuse& refuse, const Size& size) {
+  const LayerConfig& layer = c.layer(i);
+  if (layer.window < 0) refuse("a layer's window is negative", "", std::to_string(layer.window));
+  if (layer.rope < 0 || layer.rope >= static_cast<int>(c.ropes.size())) {
+    refuse("a layer names a rotary embedding that is not there", fmt::format("0 to {}", c.ropes.size()),
+           std::to_string(layer.rope));
+  }
+  size("a layer's head size", c.head_dim_of(i), 4096);
+  size("a layer's number of key/value heads", c.kv_heads_of(i), 4096);
+  size("a layer's feed-forward size", c.ffn_of(i), 1 << 22);
+  if (layer.mixer != Mixer::kAttention) return;
+  if (c.head_dim_of(i) % 2 || c.head_dim_of(i) != c.head_dim_of_rope(layer.rope)) {
+    refuse("layers with one rotary embedding must have heads of one even size",
+           std::to_string(c.head_dim_of_rope(layer.rope)), std::to_string(c.head_dim_of(i)));
+  }
+  if (c.heads % c.kv_heads_of(i)) {
+    refuse("query heads must share key/value heads evenly", fmt::format("a multiple of {}", c.kv_heads_of(i)),
+           std::to_string(c.heads));
+  }
+  if (layer.keys_of == -1) return;
+  const auto same = [&](int other) {
+    return c.layer(other).keys_of == -1 && c.layer(other).mixer == Mixer::kAttention &&
+           c.layer(other).window == layer.window && c.kv_heads_of(other) == c.kv_heads_of(i) &&
+           c.head_dim_of(other) == c.head_dim_of(i);
+  };
+  if (layer.keys_of < 0 || layer.keys_of >= i || !same(layer.keys_of)) {
+    refuse("a layer shares keys and values that it cannot read",
+           "those of an earlier layer with the same window and heads", fmt::format("{} of {}", i, layer.keys_of));
+  }
+}
+
+}  // namespace
+
 void check(const ModelConfig& c, const std::string& where) {
   const auto refuse = [&](std::string what, std::string expected, std::string got) {
     fail({.code = ErrorCode::kFormat,
@@ -81,6 +125,13 @@ void check(const ModelConfig& c, const std::string& where) {
   if (c.shared_ffn < 0 || c.shared_ffn > (1 << 22) || (c.shared_ffn > 0 && c.experts == 0)) {
     refuse("the shared expert's size is out of range", "0 to 2^22, beside others", std::to_string(c.shared_ffn));
   }
+  if (c.layer_input < 0 || c.layer_input > (1 << 16)) {
+    refuse("the size of a layer's own inputs is out of range", "0 to 2^16", std::to_string(c.layer_input));
+  }
+  if (c.ffn_beside_experts && (c.experts == 0 || c.shared_ffn > 0)) {
+    refuse("a feed-forward beside experts needs experts, and none that every token takes", "experts",
+           fmt::format("{}", c.experts));
+  }
   if (c.experts > 0 && c.experts_per_token == 0) refuse("a model with experts must use some", "", "0 per token");
   if (!(c.norm_eps >= 0 && c.norm_eps < 1))
     refuse("the norm's epsilon is out of range", "0 to 1", fmt::format("{}", c.norm_eps));
@@ -104,12 +155,13 @@ void check(const ModelConfig& c, const std::string& where) {
       refuse("a rotary embedding is out of range", "theta > 1 and factor > 0",
              fmt::format("theta {}, factor {}", rope.theta, rope.factor));
     }
-    if (!(rope.rotated >= 0 && rope.rotated <= 1) || rotary_dims(rope, c.head_dim) % 2) {
+    const int head_dim = c.head_dim_of_rope(static_cast<int>(&rope - c.ropes.data()));
+    if (!(rope.rotated >= 0 && rope.rotated <= 1) || rotary_dims(rope, head_dim) % 2) {
       refuse("a rotary embedding turns an impossible part of a head", "an even number of dims",
-             fmt::format("{} of {}", rope.rotated, c.head_dim));
+             fmt::format("{} of {}", rope.rotated, head_dim));
     }
     if (rope.scaling == RopeScaling::kLongRope) {
-      const auto pairs = static_cast<size_t>(rotary_dims(rope, c.head_dim) / 2);
+      const auto pairs = static_cast<size_t>(rotary_dims(rope, head_dim) / 2);
       for (const std::vector<double>* factors : {&rope.short_factors, &rope.long_factors}) {
         const bool positive_all = std::all_of(factors->begin(), factors->end(), [](double f) { return f > 0; });
         if (factors->size() == pairs && positive_all) continue;
@@ -117,8 +169,9 @@ void check(const ModelConfig& c, const std::string& where) {
                std::to_string(factors->size()));
       }
     }
-    const bool needs_original =
-        (rope.scaling != RopeScaling::kNone && rope.scaling != RopeScaling::kLinear) || rope.query_beta != 0;
+    const bool needs_original = (rope.scaling != RopeScaling::kNone && rope.scaling != RopeScaling::kLinear &&
+                                 rope.scaling != RopeScaling::kProportional) ||
+                                rope.query_beta != 0;
     if (needs_original && !(rope.original_context > 0)) {
       refuse("this rope scaling needs the original context length", "a positive number",
              fmt::format("{}", rope.original_context));
@@ -130,13 +183,7 @@ void check(const ModelConfig& c, const std::string& where) {
   };
   token("the token that begins a text", c.bos_id, -1);
   for (const int32_t id : c.eos_ids) token("a token that ends an answer", id, 0);
-  for (const LayerConfig& layer : c.layers) {
-    if (layer.window < 0) refuse("a layer's window is negative", "", std::to_string(layer.window));
-    if (layer.rope < 0 || layer.rope >= static_cast<int>(c.ropes.size())) {
-      refuse("a layer names a rotary embedding that is not there", fmt::format("0 to {}", c.ropes.size()),
-             std::to_string(layer.rope));
-    }
-  }
+  for (int i = 0; i < c.layer_count(); ++i) check_layer(c, i, refuse, size);
 }
 
 }  // namespace doppler

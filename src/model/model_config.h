@@ -19,7 +19,9 @@ enum class Activation : uint8_t {
 };
 std::string_view name_of(Activation activation);
 
-enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn, kLongRope };
+// kProportional: pairs are those of the whole head, i and i + head_dim/2 with the frequencies of all its dims, and the
+// first `rotated` of them turn.
+enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn, kLongRope, kProportional };
 
 // Half-split rotary embedding of a head's first r = rotated · head_dim dims: i and i + r/2 turn by pos · inv_freq[i].
 struct RopeConfig {
@@ -50,7 +52,7 @@ struct RopeTable {
 // `context`: the tokens that a sequence may have. All keys of a sequence must be turned by the same frequencies, so it
 // is not its length that decides between the factors of longrope.
 RopeTable make_rope_table(const RopeConfig& rope, int head_dim, int context = 0);
-int rotary_dims(const RopeConfig& rope, int head_dim);
+int rotary_dims(const RopeConfig& rope, int head_dim);  // of a head; some of a proportional rope's do not turn
 
 // What lets the tokens of a layer see each other.
 enum class Mixer : uint8_t {
@@ -65,6 +67,9 @@ struct LayerConfig {
   int rope = 0;        // index into ModelConfig::ropes
   bool dense = false;  // has no experts, though the model has
   Mixer mixer = Mixer::kAttention;
+  int head_dim = 0, kv_heads = 0, ffn = 0;  // where they are not the model's; 0: they are
+  bool values_are_keys = false;             // k_proj makes both, before k's norm
+  int keys_of = -1;                         // an earlier layer whose keys and values it attends to; -1: its own
 
   bool operator==(const LayerConfig&) const = default;
 };
@@ -89,6 +94,7 @@ struct ModelConfig {
 
   bool qk_norm = false;         // before rope; per head, over head_dim …
   bool qk_norm_whole = false;   // … or over all heads together
+  bool v_norm = false;          // of values, per head and without weights
   bool pre_norms = true;        // norms before attention and before the feed-forward
   bool post_attn_norm = false;  // sandwich norms: on the branch, before its residual add
   bool post_ffn_norm = false;
@@ -105,6 +111,15 @@ struct ModelConfig {
   bool route_normalized = true;  // the chosen experts' weights add up to one; else they are softmax over all experts
 
   int shared_ffn = 0;  // of an expert that every token takes, behind a gate of its own; 0: none
+  // Experts stand beside the feed-forward, each between norms of its own. Their router norms what it reads and scales
+  // by 1/√hidden, and what it chooses has a learned weight besides.
+  bool ffn_beside_experts = false;
+
+  // What a layer's last step multiplies by is learned, one number a layer.
+  bool layer_scale = false;
+  // Each layer adds, behind its feed-forward, a projection of so many numbers of the token's own: a row of a table
+  // [vocab, layers · layer_input] and a projection of the embedding, gated by the residual stream. 0: none.
+  int layer_input = 0;
 
   // Layers with other mixers than attention.
   int conv_kernel = 0;  // tokens that a convolution sees
@@ -119,6 +134,12 @@ struct ModelConfig {
   int layer_count() const { return static_cast<int>(layers.size()); }
   int q_width() const { return heads * head_dim; }
   int kv_width() const { return kv_heads * head_dim; }
+  const LayerConfig& layer(int i) const { return layers[static_cast<size_t>(i)]; }
+  int head_dim_of(int i) const { return layer(i).head_dim > 0 ? layer(i).head_dim : head_dim; }
+  int kv_heads_of(int i) const { return layer(i).kv_heads > 0 ? layer(i).kv_heads : kv_heads; }
+  int kv_width_of(int i) const { return kv_heads_of(i) * head_dim_of(i); }
+  int ffn_of(int i) const { return layer(i).ffn > 0 ? layer(i).ffn : ffn; }
+  int head_dim_of_rope(int rope) const;  // of the layers that have it
   int delta_key_width() const { return delta_key_heads * delta_key_dim; }
   int delta_value_width() const { return delta_value_heads * delta_value_dim; }
 

@@ -28,8 +28,11 @@ struct WeightUse {
 
 struct Embed {  // out = w0[token] · scale
   float scale = 1;
+  bool mapped = false;  // w0 stays in its file: rows are read there, one a token, and no backend holds it
 };
-struct Norm {  // out = x / sqrt(mean(x²) + eps) · (offset + w0), over groups of `group` columns (a head, or the row)
+// out = x / sqrt(mean(x²) + eps) · (offset + w0), over groups of `group` columns (a head, or the row). Without w0 only
+// divided.
+struct Norm {
   int group = 0;
   float eps = 0, offset = 0;
 };
@@ -40,12 +43,13 @@ struct Rope {                  // turns the first `dims` of each head of head_di
   int head_dim = 0, rope = 0;  // rope: index into ModelConfig::ropes
   int dims = 0;                // rotary_dims(): dims i and i + dims/2 are a pair, the others stay as they are
 };
-// in: q [heads·head_dim], k and v [kv_heads·head_dim]. Appends k and v to the layer's cache, then
+// in: q [heads·head_dim], k and v [kv_heads·head_dim]. Appends k and v to the cache of `layer`, then
 // out[h] = Σ softmax(scale · q[h]·k[j]) · v[j] over the keys the window lets position p see: p-window+1 … p.
 struct Attention {
   int layer = 0, heads = 0, kv_heads = 0, head_dim = 0, window = 0;
   float scale = 1, softcap = 0;
-  bool sinks = false;  // w0: one logit a head
+  bool sinks = false;   // w0: one logit a head
+  bool shared = false;  // an earlier step of the same `layer` and the same k and v has appended them
 };
 // in: x [channels], or gated [3·channels]: B, C and u behind each other, and x = B·u. w0 [channels, 1, kernel], the
 // last tap is the current token's. out [channels] = Σ w0[·][i] · x of token t-kernel+1+i, zero before the sequence;
@@ -77,7 +81,7 @@ struct Add {  // out = in0 + scale · in1
   float scale = 1;
 };
 // in: router logits [experts]. out [2·k]: the k chosen experts' numbers, then their weights: softmax over those k, or
-// over all experts (then they add up to less than one).
+// over all experts (then they add up to less than one). w0 [experts], where there is one, multiplies the weights.
 struct Route {
   int k = 0;
   bool over_all = false;
@@ -94,7 +98,7 @@ struct Combine {  // in: expert outputs [k·width], route. out = Σ weight_i · 
 struct SoftCap {  // out = cap · tanh(in / cap)
   float cap = 0;
 };
-struct Scale {  // out = in · factor · (1 + beta · ln(1 + ⌊position / length⌋))
+struct Scale {  // out = in · factor · (1 + beta · ln(1 + ⌊position / length⌋)), and · w0 [1] where there is one
   float factor = 1;
   float beta = 0;  // 0: positions make no difference
   int length = 1;

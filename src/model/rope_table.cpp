@@ -45,7 +45,9 @@ double default_magnitude(const RopeConfig& rope) {
 
 }  // namespace
 
-int rotary_dims(const RopeConfig& rope, int head_dim) { return static_cast<int>(head_dim * rope.rotated); }
+int rotary_dims(const RopeConfig& rope, int head_dim) {
+  return rope.scaling == RopeScaling::kProportional ? head_dim : static_cast<int>(head_dim * rope.rotated);
+}
 
 RopeTable make_rope_table(const RopeConfig& rope, int head_dim, int context) {
   RopeTable table;
@@ -59,6 +61,9 @@ RopeTable make_rope_table(const RopeConfig& rope, int head_dim, int context) {
       case RopeScaling::kLlama3: frequency = llama3_frequency(rope, frequency); break;
       case RopeScaling::kYarn: frequency = yarn_frequency(rope, dims, i, frequency); break;
       case RopeScaling::kLongRope: frequency /= factors[static_cast<size_t>(i)]; break;
+      case RopeScaling::kProportional:
+        if (2 * i >= static_cast<int>(rope.rotated * head_dim)) frequency = 0;
+        break;
     }
     table.inv_freq.push_back(static_cast<float>(frequency));
   }

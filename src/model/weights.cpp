@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "format/decode.h"
 
 namespace doppler {
 
@@ -52,6 +53,29 @@ const Tensor& Weights::at(const std::string& slot) const {
           .todo = "The artefact is incomplete; convert it again"});
   }
   return *tensor;
+}
+
+bool stays_in_file(const Plan& plan, const std::string& slot) {
+  bool mapped = false;
+  for (const Step& step : plan.steps) {
+    for (const WeightUse& use : step.weights) {
+      if (use.slot != slot) continue;
+      const auto* embed = std::get_if<Embed>(&step.op);
+      if (!embed || !embed->mapped) return false;
+      mapped = true;
+    }
+  }
+  return mapped;
+}
+
+float factor_of(const Step& step, const Weights& weights) {
+  const float factor = std::get<Scale>(step.op).factor;
+  if (step.weights.empty()) return factor;
+  const Tensor& tensor = weights.at(step.weights[0].slot);
+  std::vector<std::byte> scratch;
+  float learned = 1;
+  decode_row(tensor.dtype, tensor.rows_at(0, 1, scratch), &learned, 1);
+  return factor * learned;
 }
 
 std::vector<std::string> weight_faults(const Plan& plan, const Weights& weights) {

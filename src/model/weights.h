@@ -5,8 +5,10 @@
 // down_proj, post_ffn_norm, router, router_bias, experts_gate_up, experts_gate_up_bias, experts_down,
 // experts_down_bias, shared_gate_proj, shared_up_proj, shared_down_proj, shared_expert_gate; of a short convolution
 // conv_in, conv_kernel, conv_out; of a delta net delta_qkv, delta_z, delta_b, delta_a, delta_conv, delta_decay,
-// delta_dt, delta_norm, delta_out. Sandwich norms are post_attn_norm and post_ffn_norm; the norm before the
-// feed-forward is pre_ffn_norm in every family.
+// delta_dt, delta_norm, delta_out; of inputs of a layer's own per_layer_embed, per_layer_model_proj and
+// per_layer_proj_norm, and per layer per_layer_gate, per_layer_proj, post_per_layer_norm; of experts beside a
+// feed-forward post_ffn_norm_1, pre_ffn_norm_2, post_ffn_norm_2, router_norm, route_scale; layer_scale. Sandwich norms
+// are post_attn_norm and post_ffn_norm; the norm before the feed-forward is pre_ffn_norm in every family.
 #pragma once
 
 #include <map>
@@ -32,6 +34,12 @@ class Weights {
  private:
   std::map<std::string, Tensor> by_slot_;
 };
+
+// Is the weight read row by row where it lies, and held by no backend? (Embed::mapped)
+bool stays_in_file(const Plan& plan, const std::string& slot);
+
+// The factor of a Scale with what it learned.
+float factor_of(const Step& step, const Weights& weights);
 
 // Every weight the plan uses is there with the shape it needs, and nothing is there that the plan does not use.
 // Returns the faults as sentences; empty means they agree.

@@ -219,7 +219,7 @@ void softmax(In x, Out out) {
   for (size_t i = 0; i < x.size(); ++i) out[i] = static_cast<float>(std::exp(x[i] - highest) / total);
 }
 
-void route(const Route& op, In scores, Out out) {
+void route(const Route& op, In scores, In scale, Out out) {
   std::vector<int> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
@@ -229,10 +229,16 @@ void route(const Route& op, In scores, Out out) {
     out[i] = static_cast<float>(order[i]);
     out[chosen + i] = scores[static_cast<size_t>(order[i])];
   }
-  if (!op.over_all) return softmax(out.subspan(chosen, chosen), out.subspan(chosen, chosen));
-  std::vector<float> all(scores.size());
-  softmax(scores, all);
-  for (size_t i = 0; i < chosen; ++i) out[chosen + i] = all[static_cast<size_t>(order[i])];
+  if (op.over_all) {
+    std::vector<float> all(scores.size());
+    softmax(scores, all);
+    for (size_t i = 0; i < chosen; ++i) out[chosen + i] = all[static_cast<size_t>(order[i])];
+  } else {
+    softmax(out.subspan(chosen, chosen), out.subspan(chosen, chosen));
+  }
+  for (size_t i = 0; !scale.empty() && i < chosen; ++i) {
+    out[chosen + i] = static_cast<float>(static_cast<double>(out[chosen + i]) * scale[static_cast<size_t>(order[i])]);
+  }
 }
 
 void expert_matmul(const ExpertMatMul& op, In x, const Tensor& w, In bias, In route, Out out) {

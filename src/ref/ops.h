@@ -54,8 +54,8 @@ void delta_net(const DeltaNet& op, In qkv, In b, In a, In decay, In dt, Out stat
 void part(const Part& op, In x, Out out);
 
 // scores [experts] of one token → out [2k]: the k highest experts' numbers (ties: the lower number first), then
-// their weights.
-void route(const Route& op, In scores, Out out);
+// their weights, times what `scale` [experts] has for them, where it is not empty.
+void route(const Route& op, In scores, In scale, Out out);
 
 // One token: x [cols] or [k·cols], route as above → out [k·rows].
 void expert_matmul(const ExpertMatMul& op, In x, const Tensor& w, In bias, In route, Out out);

@@ -12,19 +12,21 @@ namespace {
 
 class RefExecutor : public Executor {
  public:
-  RefExecutor(const ModelConfig& config, const Plan& plan, const Weights& weights, const ExecutorOptions& options)
+  RefExecutor(const ModelConfig& config, const Plan& plan, const Weights& weights, const ExecutorOptions& options,
+              CacheRounding rounding)
       : config_(config),
         plan_(plan),
         weights_(weights),
         context_(options.context),
+        rounding_(std::move(rounding)),
         state_layout_(make_state_layout(plan)),
         cache_(make_kv_layout(plan, kPageTokens, context_), {.pages = pages_of(options),
                                                              .states = state_copies(state_layout_, options.sequences),
                                                              .phases_agree = true}),
         pages_(cache_.pages()),
         states_(cache_.states()) {
-    for (const RopeConfig& rope : config_.ropes) {
-      ropes_.push_back(make_rope_table(rope, config_.head_dim, context_));
+    for (size_t r = 0; r < config_.ropes.size(); ++r) {
+      ropes_.push_back(make_rope_table(config_.ropes[r], config_.head_dim_of_rope(static_cast<int>(r)), context_));
     }
   }
 
@@ -53,7 +55,12 @@ class RefExecutor : public Executor {
  private:
   static constexpr int kPageTokens = 4;  // small, so that the smallest texts cross pages
 
-  size_t page_bytes() const { return 2 * kPageTokens * static_cast<size_t>(config_.kv_width()) * sizeof(float); }
+  // Of a layer with the most.
+  size_t page_bytes() const {
+    int width = 0;
+    for (int i = 0; i < config_.layer_count(); ++i) width = std::max(width, config_.kv_width_of(i));
+    return 2 * kPageTokens * static_cast<size_t>(width) * sizeof(float);
+  }
   size_t pages_of(const ExecutorOptions& options) const {
     if (options.cache_memory > 0) return options.cache_memory / page_bytes();
     return make_kv_layout(plan_, kPageTokens, context_).pages(context_, context_) *
@@ -119,7 +126,11 @@ class RefExecutor : public Executor {
   }
 
   void run(const Embed& op, ref::Out out) { ref::embed(weight(0), tokens_, op.scale, out); }
-  void run(const Norm& op, ref::Out out) { ref::norm(in(0), small_weight(0), op.eps, op.offset, out); }
+  void run(const Norm& op, ref::Out out) {
+    const bool weighted = !step_->weights.empty();
+    const std::vector<float> ones(static_cast<size_t>(weighted ? 0 : op.group), 1.0f);
+    ref::norm(in(0), weighted ? small_weight(0) : ones, op.eps, weighted ? op.offset : 0, out);
+  }
   void run(const MatMul&, ref::Out out) { ref::matmul(in(0), weight(0), small_weight(1), out); }
   void run(const Rope& op, ref::Out out) {
     ref::rope(in(0), in_width(0), op.head_dim, ropes_[static_cast<size_t>(op.rope)], position_, out);
@@ -135,10 +146,11 @@ class RefExecutor : public Executor {
       page.resize(2 * kPageTokens * width);
       const auto key = page.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(p % kPageTokens) * width);
       const auto value = key + static_cast<std::ptrdiff_t>(kPageTokens * width);
-      if (p >= position_) {
+      if (p >= position_ && !op.shared) {
         const size_t row = static_cast<size_t>(p - position_) * width;
         std::copy_n(in(1).begin() + static_cast<std::ptrdiff_t>(row), width, key);
         std::copy_n(in(2).begin() + static_cast<std::ptrdiff_t>(row), width, value);
+        if (rounding_) rounding_(op, {&*key, width}, {&*value, width});
       }
       std::copy_n(key, width, keys.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(p) * width));
       std::copy_n(value, width, values.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(p) * width));
@@ -158,10 +170,14 @@ class RefExecutor : public Executor {
   }
   void run(const Part& op, ref::Out out) { ref::part(op, in(0), out); }
   void run(const Add& op, ref::Out out) { ref::add(in(0), in(1), op.scale, out); }
-  void run(const Scale& op, ref::Out out) { ref::scale(op, in(0), in_width(0), position_, out); }
+  void run(Scale op, ref::Out out) {
+    op.factor = factor_of(*step_, weights_);
+    ref::scale(op, in(0), in_width(0), position_, out);
+  }
   void run(const SoftCap& op, ref::Out out) { ref::softcap(in(0), op.cap, out); }
   void run(const Route& op, ref::Out out) {
-    by_token(out, [&](size_t t, ref::Out row) { ref::route(op, row_of(0, t), row); });
+    const std::vector<float> scale = small_weight(0);
+    by_token(out, [&](size_t t, ref::Out row) { ref::route(op, row_of(0, t), scale, row); });
   }
   void run(const ExpertMatMul& op, ref::Out out) {
     const std::vector<float> bias = small_weight(1);
@@ -186,6 +202,7 @@ class RefExecutor : public Executor {
   const Plan plan_;
   const Weights weights_;
   const int context_;
+  const CacheRounding rounding_;
   std::vector<RopeTable> ropes_;
   const StateLayout state_layout_;
   KvCache cache_;
@@ -205,7 +222,13 @@ class RefExecutor : public Executor {
 
 std::unique_ptr<Executor> make_ref_executor(const ModelConfig& config, const Plan& plan, const Weights& weights,
                                             const ExecutorOptions& options) {
-  return std::make_unique<RefExecutor>(config, plan, weights, options);
+  return std::make_unique<RefExecutor>(config, plan, weights, options, nullptr);
+}
+
+std::unique_ptr<Executor> make_rounding_ref_executor(const ModelConfig& config, const Plan& plan,
+                                                     const Weights& weights, const ExecutorOptions& options,
+                                                     CacheRounding rounding) {
+  return std::make_unique<RefExecutor>(config, plan, weights, options, std::move(rounding));
 }
 
 }  // namespace doppler

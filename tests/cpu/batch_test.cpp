@@ -30,7 +30,9 @@ const Model kModels[] = {{"quirky", testing::quirky_config},
                          {"odd_experts", testing::odd_expert_config},
                          {"conv", testing::conv_config},
                          {"delta", testing::delta_config},
-                         {"delta_experts", testing::delta_expert_config}};
+                         {"delta_experts", testing::delta_expert_config},
+                         {"layer_inputs", testing::layer_input_config},
+                         {"beside", testing::beside_config}};
 
 class BatchTest : public ::testing::TestWithParam<Model> {};
 

@@ -22,7 +22,7 @@ struct RandomModel {
       for (const WeightUse& use : step.weights) {
         if (weights.find(use.slot)) continue;
         const bool matrix = use.shape.size() > 1 && !use.slot.ends_with("bias") && !use.slot.ends_with("router");
-        const bool norm = use.slot.ends_with("norm");
+        const bool norm = use.slot.find("norm") != std::string::npos || use.slot.ends_with("_scale");
         const float sigma =
             matrix || use.slot.ends_with("router") ? 1.5f / std::sqrt(static_cast<float>(use.shape.back())) : 0.3f;
         OwnedTensor& t = owned_.emplace_back(use.slot, matrix ? type : DType::kF32, use.shape, random, sigma);

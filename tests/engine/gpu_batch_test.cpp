@@ -27,7 +27,8 @@ struct Model {
 const Model kModels[] = {{"windows_q4_k", windows_config, DType::kQ4_K},
                          {"experts_bf16", testing::expert_config, DType::kBF16},
                          {"conv_bf16", testing::conv_config, DType::kBF16},
-                         {"delta_bf16", testing::delta_config, DType::kBF16}};
+                         {"delta_bf16", testing::delta_config, DType::kBF16},
+                         {"layer_input_bf16", testing::layer_input_config, DType::kBF16}};
 
 class GpuBatch : public ::testing::TestWithParam<Model> {};
 
@@ -60,6 +61,26 @@ TEST(GpuStates, APrefixIsFoundAtTheEndOfAPage) {
     if (first.empty()) first.assign(logits.begin(), logits.end());
     EXPECT_TRUE(std::equal(first.begin(), first.end(), logits.begin(), logits.end()));
   }
+}
+
+// The rows of a token come from where the table lies: the GPU never holds it.
+TEST(GpuTables, WhatIsReadRowByRowIsNotUploaded) {
+  testing::choose_gpu_driver();
+  std::string why;
+  if (!gpu::webgpu_available(&why)) GTEST_SKIP() << "no GPU: " << why;
+  ModelConfig config = testing::layer_input_config();
+  config.vocab = 6000;
+  config.layer_input = 256;
+  const RandomModel m(config, DType::kBF16);
+  const uint64_t table = m.weights.at("per_layer_embed").byte_size();
+  ASSERT_EQ(table, 6000u * 5 * 256 * 2);
+  const auto executor =
+      make_gpu_executor(m.config, m.plan, m.weights, {.context = 64, .block = 8, .checked = true, .sequences = 1});
+  Sequence sequence = executor->cache().start();
+  const std::vector<int32_t> text = m.tokens(11);
+  const BatchItem item{&sequence, text, Phase::kPrefill, Logits::kLast};
+  executor->run(std::span(&item, 1));
+  EXPECT_LT(executor->counters().bytes, table / 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GpuBatch, ::testing::ValuesIn(kModels),

@@ -1,12 +1,16 @@
 // Every backend against what an independent implementation computes on the same weights.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <list>
+#include <map>
 #include <random>
 
+#include "base/half.h"
 #include "convert/convert.h"
 #include "engine/backend.h"
 #include "gpu/webgpu/device.h"
+#include "ref/ref_executor.h"
 #include "support/reference.h"
 #include "support/runner.h"
 #include "support/scratch.h"
@@ -44,6 +48,30 @@ class Checkpoint : public ::testing::TestWithParam<Case> {
     return LoadedModel::load(scratch_ / quant);
   }
 
+  // Where scores are not scaled down (by 1/√head_dim, as a rule), what 16 bits round away from keys and values is
+  // magnified: the stages' errors in plain code whose cache rounds as the backend's does. Empty for other models.
+  std::map<std::string, double> cost_of_rounded_cache(const LoadedModel& model, const testing::Reference& reference) {
+    const double scale = static_cast<double>(model.config.attn_scale);
+    if (GetParam().backend == "ref" || scale * std::sqrt(model.config.head_dim) < 2) return {};
+    const bool f16_keys = GetParam().backend == "webgpu";
+    const auto to_steps = [](std::span<float> head) {  // 32767 of them to the largest
+      float most = 0;
+      for (const float v : head) most = std::max(most, std::abs(v));
+      for (float& v : head) v = most > 0 ? std::round(v / most * 32767) * most / 32767 : 0;
+    };
+    const CacheRounding rounding = [&](const Attention& op, std::span<float> key, std::span<float> value) {
+      const auto dim = static_cast<size_t>(op.head_dim);
+      for (size_t at = 0; at < key.size(); at += dim) {
+        if (!f16_keys) to_steps(key.subspan(at, dim));
+        to_steps(value.subspan(at, dim));
+      }
+      for (float& v : key) v = f16_keys ? f16_to_f32(f32_to_f16(v)) : v;
+    };
+    const auto runner = testing::one_sequence(
+        make_rounding_ref_executor(model.config, model.plan, model.weights, {.context = 256}, rounding));
+    return testing::stage_errors(*runner, model.plan, reference);
+  }
+
   void SetUp() override {
     if (source().empty()) GTEST_SKIP() << GetParam().checkpoint << " is not here (DOPPLER_REFERENCE)";
     if (GetParam().backend != "webgpu") return;
@@ -63,7 +91,11 @@ TEST_P(Checkpoint, EveryStageAgrees) {
   const testing::Reference reference(source());
   const auto errors = testing::stage_errors(*executor(model), model.plan, reference);
   EXPECT_EQ(errors.size(), reference.by_step.size()) << "a stage of the reference has no step of that name";
-  for (const auto& [stage, error] : errors) EXPECT_LE(error, GetParam().bound) << stage;
+  const auto rounded = cost_of_rounded_cache(model, reference);
+  for (const auto& [stage, error] : errors) {
+    const double unavoidable = rounded.empty() ? 0 : rounded.at(stage);
+    EXPECT_LE(error, std::max(GetParam().bound, 1.5 * unavoidable)) << stage;
+  }
 }
 
 TEST_P(Checkpoint, GreedyTokensAgreeWhereTheMarginIsClear) {
@@ -220,9 +252,10 @@ std::vector<Case> on_every_backend(const std::vector<const char*>& checkpoints) 
 }
 INSTANTIATE_TEST_SUITE_P(Models, Checkpoint,
                          ::testing::ValuesIn(on_every_backend(
-                             {"gemma3-a", "gemma3-b", "gemma2-a", "llama-a", "qwen3-a", "gptoss-a", "qwen2-a",
-                              "smollm3-a", "phi3-a", "olmo2-a", "olmo3-a", "granite-a", "ministral3-a", "qwen3moe-a",
-                              "lora-gemma3-a", "lora-qwen3-a", "lfm2-a", "qwen35-a", "qwen35moe-a"})),
+                             {"gemma3-a",     "gemma3-b",   "gemma2-a",      "llama-a",      "qwen3-a", "gptoss-a",
+                              "qwen2-a",      "smollm3-a",  "phi3-a",        "olmo2-a",      "olmo3-a", "granite-a",
+                              "ministral3-a", "qwen3moe-a", "lora-gemma3-a", "lora-qwen3-a", "lfm2-a",  "qwen35-a",
+                              "qwen35moe-a",  "gemma4-a",   "gemma4moe-a"})),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Models, FirstLayers,
                          ::testing::ValuesIn(on_every_backend({"phi3-cut", "olmo2-cut", "granite-cut", "ministral3-cut",

@@ -99,7 +99,7 @@ void check(const Problem& p, const Data& d, const std::vector<float>& got, doubl
 TEST(AttentionPrefill, AgreesWithTheTruth) {
   DOPPLER_NEED_DEVICE(device);
   std::vector<Problem> problems;
-  for (const uint32_t dim : {8u, 32u, 40u, 64u, 96u, 128u, 256u}) {
+  for (const uint32_t dim : {8u, 32u, 40u, 64u, 96u, 128u, 256u, 264u, 512u}) {
     problems.push_back(problem(4, 1, dim, 0, 0, 7));
     problems.push_back(problem(2, 2, dim, 0, 100, 1));
     problems.push_back(problem(8, 1, dim, 33, 90, 20));
@@ -319,7 +319,7 @@ TEST(AttentionChoice, FitsTheSmallestDevice) {
     }
     return -1.0;
   };
-  for (uint32_t dim = 8; dim <= 256; dim += 8) {
+  for (uint32_t dim = 8; dim <= kMaxHeadDim; dim += 8) {
     for (const uint32_t share : {1u, 2u, 3u, 4u, 8u}) {
       const AttentionShape shape = {.heads = share, .kv_heads = 1, .head_dim = dim, .pages = 8};
       for (const Capabilities& c : {least, large}) {
@@ -328,6 +328,7 @@ TEST(AttentionChoice, FitsTheSmallestDevice) {
         EXPECT_GE(teams * key_parts, 1);
         EXPECT_LE(teams * key_parts * 32, c.limits.invocations);
         EXPECT_LE(16 * teams * (dim + key_parts * (2 * 64 + 8)), c.limits.workgroup_bytes);
+        if (dim > kMaxDecodeHeadDim) continue;
         for (const uint32_t splits : {1u, 8u, 100u}) {
           const Variant decode = choose_attention_decode(c, shape, splits, true);
           const double rounds = constant(decode, "round_dims");
@@ -357,13 +358,17 @@ TEST(AttentionChoice, RefusesShapesThatNoKernelDoes) {
   const AttentionShape good = {.heads = 4, .kv_heads = 2, .head_dim = 64, .pages = 1};
   check_attention_shape(good, "layer0");
   for (const auto& change : std::vector<std::function<void(AttentionShape&)>>{
-           [](AttentionShape& s) { s.head_dim = 264; }, [](AttentionShape& s) { s.head_dim = 36; },
+           [](AttentionShape& s) { s.head_dim = kMaxHeadDim + 8; }, [](AttentionShape& s) { s.head_dim = 36; },
            [](AttentionShape& s) { s.kv_heads = 3; }, [](AttentionShape& s) { s.kv_heads = 0; },
            [](AttentionShape& s) { s.pages = 0; }}) {
     AttentionShape bad = good;
     change(bad);
     EXPECT_EQ(error_of([&] { check_attention_shape(bad, "layer0"); }).code, ErrorCode::kUnsupported);
   }
+  AttentionShape wide = good;
+  wide.head_dim = 512;
+  check_attention_shape(wide, "layer0");
+  EXPECT_EQ(error_of([&] { check_attention_shape(wide, "layer0", kMaxDecodeHeadDim); }).code, ErrorCode::kUnsupported);
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ TEST(Fusions, CoverEveryStepOnceInOrder) {
   for (const ModelConfig& config :
        {doppler::testing::plain_config(), doppler::testing::quirky_config(), doppler::testing::expert_config(),
         doppler::testing::multiplied_config(), doppler::testing::sparse_config(), doppler::testing::conv_config(),
-        doppler::testing::delta_config(), doppler::testing::delta_expert_config()}) {
+        doppler::testing::delta_config(), doppler::testing::delta_expert_config(),
+        doppler::testing::layer_input_config(), doppler::testing::beside_config()}) {
     const Plan plan = build_plan(config);
     int next = 0;
     for (const FusedGroup& group : fuse_for_decode(plan)) {

@@ -118,7 +118,7 @@ TEST(RopeStore, AgreesWithTheTruth) {
   RopeConfig yarn = {.theta = 150000, .scaling = RopeScaling::kYarn, .factor = 32};
   yarn.original_context = 4096;
   RopeConfig stretched = {.theta = 1e6, .scaling = RopeScaling::kLinear, .factor = 8};
-  for (const uint32_t dim : {8u, 32u, 40u, 64u, 96u, 128u, 256u}) {
+  for (const uint32_t dim : {8u, 32u, 40u, 64u, 96u, 128u, 256u, 264u, 512u}) {
     check(device, {4, 1, dim, 1, 0, 0, true, true, true, plain});
     check(device, {4, 2, dim, 7, 250, 0, true, false, true, million});
     check(device, {3, 3, dim, 7, 1021, 0, false, true, false, stretched});

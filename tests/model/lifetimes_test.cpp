@@ -40,11 +40,22 @@ void expect_nothing_is_overwritten(const Plan& plan, const StepGroups& groups, c
 TEST(Lifetimes, NoLiveValueIsEverOverwritten) {
   for (const ModelConfig& config :
        {testing::plain_config(), testing::quirky_config(), testing::expert_config(), testing::multiplied_config(),
-        testing::sparse_config(), testing::conv_config(), testing::delta_config(), testing::delta_expert_config()}) {
+        testing::sparse_config(), testing::conv_config(), testing::delta_config(), testing::delta_expert_config(),
+        testing::layer_input_config(), testing::beside_config()}) {
     const Plan plan = build_plan(config);
     const BufferPlan shared = share_buffers(plan, single_steps(plan));
     expect_nothing_is_overwritten(plan, single_steps(plan), shared);
-    EXPECT_LE(shared.widths.size(), 8u) << "a layer's values fit in a handful of buffers, however many layers";
+    size_t kept = 0;  // by layers for later ones than the next
+    for (size_t v = 0; v < plan.values.size(); ++v) {
+      int made = 0, last = 0;
+      for (const Step& step : plan.steps) {
+        if (step.output == static_cast<int>(v)) made = step.layer;
+        if (std::count(step.inputs.begin(), step.inputs.end(), static_cast<int>(v)) > 0 && step.layer >= 0)
+          last = step.layer;
+      }
+      kept += last > made + 1;
+    }
+    EXPECT_LE(shared.widths.size(), 8u + kept) << "a layer's values fit in a handful of buffers, however many layers";
   }
 }
 

@@ -18,7 +18,8 @@ using ::testing::HasSubstr;
 TEST(ModelConfig, SurvivesTheManifest) {
   for (const ModelConfig& config :
        {testing::plain_config(), testing::quirky_config(), testing::expert_config(), testing::multiplied_config(),
-        testing::sparse_config(), testing::conv_config(), testing::delta_config(), testing::delta_expert_config()}) {
+        testing::sparse_config(), testing::conv_config(), testing::delta_config(), testing::delta_expert_config(),
+        testing::layer_input_config(), testing::beside_config()}) {
     Json manifest;
     manifest["modelId"] = config.id;
     write_model_config(config, manifest);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "model/cost.h"
+#include "model/kv_cache.h"
 #include "model/state_layout.h"
 #include "support/model_configs.h"
 
@@ -14,7 +15,8 @@ namespace {
 TEST(Plan, EveryInputIsMadeByAnEarlierStepAndNamesAreUnique) {
   for (const ModelConfig& config :
        {plain_config(), quirky_config(), expert_config(), testing::multiplied_config(), testing::sparse_config(),
-        testing::conv_config(), testing::delta_config(), testing::delta_expert_config()}) {
+        testing::conv_config(), testing::delta_config(), testing::delta_expert_config(), testing::layer_input_config(),
+        testing::beside_config()}) {
     const Plan plan = build_plan(config);
     std::set<int> made;
     std::set<std::string> names;
@@ -62,6 +64,37 @@ TEST(Plan, ExpertsReplaceTheDenseFeedForward) {
   ASSERT_TRUE(down);
   EXPECT_EQ(down->weights[0].shape, (std::vector<int64_t>{4, 24, 40}));
   EXPECT_TRUE(std::get<Attention>(plan.find("layer1.attention")->op).sinks);
+}
+
+TEST(Plan, LayersShareKeysAndHaveHeadsAndInputsOfTheirOwn) {
+  const Plan plan = build_plan(testing::layer_input_config());
+  EXPECT_FALSE(plan.find("layer3.k_proj"));
+  const Step* shared = plan.find("layer3.attention");
+  ASSERT_TRUE(shared);
+  EXPECT_TRUE(std::get<Attention>(shared->op).shared);
+  EXPECT_EQ(std::get<Attention>(shared->op).layer, 1);
+  EXPECT_EQ(shared->inputs[1], plan.find("layer1.k_rope")->output);
+  EXPECT_EQ(plan.find("layer1.q_proj")->weights[0].shape, (std::vector<int64_t>{64, 24}));
+  EXPECT_EQ(plan.find("layer4.up_proj")->weights[0].shape, (std::vector<int64_t>{80, 24}));
+  EXPECT_TRUE(plan.find("layer0.v_norm")->weights.empty());
+  const Step* table = plan.find("per_layer_embed");
+  ASSERT_TRUE(table);
+  EXPECT_TRUE(std::get<Embed>(table->op).mapped);
+  EXPECT_EQ(table->weights[0].shape, (std::vector<int64_t>{50, 5 * 12}));
+  EXPECT_EQ(std::get<Part>(plan.find("layer2.per_layer_input")->op).index, 2);
+  EXPECT_EQ(make_kv_layout(plan, 4, 64).places.size(), 3u) << "those that share keys have no cache";
+}
+
+TEST(Plan, AFeedForwardStandsBesideExperts) {
+  const Plan plan = build_plan(testing::beside_config());
+  const Step* keys = plan.find("layer1.attention");
+  ASSERT_TRUE(keys);
+  EXPECT_EQ(plan.find("layer1.v_norm")->inputs[0], plan.find("layer1.k_proj")->output);
+  EXPECT_FALSE(plan.find("layer1.v_proj"));
+  EXPECT_EQ(plan.find("layer1.k_proj")->weights[0].shape, (std::vector<int64_t>{16, 24}));
+  EXPECT_EQ(plan.find("layer0.route")->weights[0].slot, "layer0.route_scale");
+  EXPECT_EQ(plan.find("layer0.router_norm")->inputs, plan.find("layer0.pre_ffn_norm_2")->inputs);
+  EXPECT_TRUE(plan.find("layer0.ffn_out"));
 }
 
 TEST(Plan, DescribesAStepInOneLine) {

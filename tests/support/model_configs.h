@@ -138,6 +138,42 @@ inline ModelConfig delta_expert_config() {
   return c;
 }
 
+// Inputs of each layer's own, values without weights in their norm; the last layers read the keys of others and are
+// wider; global layers have larger heads, of whose pairs a part turns.
+inline ModelConfig layer_input_config() {
+  ModelConfig c = plain_config();
+  c.id = "layer inputs";
+  c.embed_scale = 6.5f;
+  c.attn_scale = 1;
+  c.logit_softcap = 30;
+  c.qk_norm = c.v_norm = c.post_attn_norm = c.post_ffn_norm = c.tied_output = c.layer_scale = true;
+  c.activation = Activation::kGeluTanh;
+  c.layer_input = 12;
+  c.ropes = {{.theta = 1e6, .rotated = 0.25, .scaling = RopeScaling::kProportional}, {}};
+  c.layers = {{5, 1}, {0, 0}, {5, 1}, {0, 0}, {5, 1}};
+  c.layers[1].head_dim = c.layers[3].head_dim = 2 * c.head_dim;
+  c.layers[3].keys_of = 1;
+  c.layers[4].keys_of = 2;
+  c.layers[3].ffn = c.layers[4].ffn = 2 * c.ffn;
+  return c;
+}
+
+// A feed-forward and experts side by side; global layers whose keys are their values, too.
+inline ModelConfig beside_config() {
+  ModelConfig c = layer_input_config();
+  c.id = "beside";
+  c.layer_input = 0;
+  c.ffn_beside_experts = true;
+  c.experts = 5;
+  c.experts_per_token = 2;
+  c.expert_ffn = 20;
+  c.layers = {{5, 1}, {0, 0}, {5, 1}};
+  c.layers[1].head_dim = 2 * c.head_dim;
+  c.layers[1].kv_heads = 1;
+  c.layers[1].values_are_keys = true;
+  return c;
+}
+
 }  // namespace doppler::testing
 
 // Tests name what is here without its namespace.

@@ -76,10 +76,16 @@ struct Reference {
                               "conv.out_proj", "linear_attn.out_proj"}) {
       if (is(twice)) return;  // attn_out, ffn_out, conv, linear_attn
     }
+    // A router of several parts: its norm before the weights, which no step has, and the softmax of router.proj.
+    if (is("router.norm") || is("router")) return;
     for (const auto& [module, step] :
          {std::pair("self_attn.q_norm", "q_norm"), std::pair("self_attn.k_norm", "k_norm"),
           std::pair("self_attn.q_layernorm", "q_norm"), std::pair("self_attn.k_layernorm", "k_norm"),
-          std::pair("mlp.gate", "router"), std::pair("mlp.shared_expert_gate", "shared_expert_gate")}) {
+          std::pair("self_attn.v_norm", "v_norm"), std::pair("router.proj", "router"),
+          std::pair("pre_feedforward_layernorm_2", "pre_ffn_norm_2"),
+          std::pair("post_feedforward_layernorm_1", "post_ffn_norm_1"),
+          std::pair("post_feedforward_layernorm_2", "post_ffn_norm_2"), std::pair("mlp.gate", "router"),
+          std::pair("mlp.shared_expert_gate", "shared_expert_gate")}) {
       if (!is(module)) continue;
       name = layer + step;
       if (string_or(config, "model_type", "", name) == "gemma3_text") values = by_token(tensor, data);

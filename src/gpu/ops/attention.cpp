@@ -70,7 +70,7 @@ Teams teams_for(const Capabilities& capabilities, const AttentionShape& shape, u
 
 }  // namespace
 
-void check_attention_shape(const AttentionShape& shape, const std::string& where) {
+void check_attention_shape(const AttentionShape& shape, const std::string& where, uint32_t largest) {
   const auto refuse = [&](const char* what, std::string expected, std::string got) {
     fail({.code = ErrorCode::kUnsupported,
           .what = what,
@@ -78,8 +78,8 @@ void check_attention_shape(const AttentionShape& shape, const std::string& where
           .expected = std::move(expected),
           .got = std::move(got)});
   };
-  if (shape.head_dim == 0 || shape.head_dim % 8 != 0 || shape.head_dim > 256) {
-    refuse("the WebGPU backend does not do this head size", "a multiple of 8, up to 256",
+  if (shape.head_dim == 0 || shape.head_dim % 8 != 0 || shape.head_dim > largest) {
+    refuse("the WebGPU backend does not do this head size", fmt::format("a multiple of 8, up to {}", largest),
            fmt::format("{}", shape.head_dim));
   }
   if (shape.kv_heads == 0 || shape.heads == 0 || shape.heads % shape.kv_heads != 0) {
@@ -146,7 +146,9 @@ Projections separate_projections(const BoundBuffer& q, const BoundBuffer& k, con
   return {q, k, v, 0, q_row, 0, kv_row, 0, kv_row};
 }
 
-Variant choose_rope_store(const Capabilities&) { return {{}, {{"threads", kThreads}}}; }
+Variant choose_rope_store(const Capabilities&, uint32_t head_dim) {
+  return {{{"quads", head_dim <= 256 ? "two" : "four"}}, {{"threads", kThreads}}};
+}
 
 size_t record_rope_store(Recording& recording, const std::string& step, const AttentionShape& shape,
                          const HeadNorm& norm, const Projections& p, const RopeStoreBuffers& buffers, uint32_t tokens,
@@ -154,7 +156,7 @@ size_t record_rope_store(Recording& recording, const std::string& step, const At
   check_attention_shape(shape, step);
   const Capabilities& capabilities = recording.device().capabilities();
   const uint64_t items = uint64_t{tokens} * (shape.heads + 2 * shape.kv_heads);
-  return recording.dispatch<wgsl::RopeStore>(step, choose_rope_store(capabilities),
+  return recording.dispatch<wgsl::RopeStore>(step, choose_rope_store(capabilities, shape.head_dim),
                                              {.tokens = tokens,
                                               .heads = shape.heads,
                                               .kv_heads = shape.kv_heads,
@@ -212,7 +214,7 @@ Variant choose_attention_merge(const Capabilities&) { return {{}, {{"threads", k
 
 size_t record_attention_decode(Recording& recording, const std::string& step, const AttentionShape& shape,
                                const BoundBuffer& q, const AttentionDecodeBuffers& buffers, uint32_t splits) {
-  check_attention_shape(shape, step);
+  check_attention_shape(shape, step, kMaxDecodeHeadDim);
   return recording.dispatch<wgsl::AttentionDecode>(
       step, choose_attention_decode(recording.device().capabilities(), shape, splits, false),
       {.heads = shape.heads,
@@ -234,7 +236,7 @@ size_t record_attention_decode(Recording& recording, const std::string& step, co
 size_t record_attention_fused(Recording& recording, const std::string& step, const AttentionShape& shape,
                               const HeadNorm& norm, const Projections& projections, const BoundBuffer& rope,
                               const AttentionDecodeBuffers& buffers, uint32_t splits, const AttentionColumns& columns) {
-  check_attention_shape(shape, step);
+  check_attention_shape(shape, step, kMaxDecodeHeadDim);
   const Capabilities& capabilities = recording.device().capabilities();
   const uint32_t count = std::max(1u, columns.columns);
   const Grid grid = grid_of(capabilities, shape, splits, count);
@@ -307,7 +309,8 @@ size_t record_attention_prefill(Recording& recording, const std::string& step, c
        .softcap = shape.softcap,
        .sinks = shape.sinks},
       {.state = buffers.state, .q = buffers.q, .cache = buffers.cache, .weights = buffers.weights, .out = buffers.out},
-      {div_up(uint64_t{tokens} * shape.heads_per_kv(), teams * kRows), shape.kv_heads, 1});
+      {div_up(uint64_t{tokens} * shape.heads_per_kv(), teams * kRows), shape.kv_heads,
+       div_up(shape.head_dim / 8, kTeam)});
 }
 
 }  // namespace doppler::gpu

@@ -11,9 +11,11 @@
 
 namespace doppler::gpu {
 
+inline constexpr uint32_t kMaxHeadDim = 512, kMaxDecodeHeadDim = 256;
+
 struct AttentionShape {
   uint32_t heads = 0, kv_heads = 0;
-  uint32_t head_dim = 0;  // a multiple of 8, up to 256
+  uint32_t head_dim = 0;  // a multiple of 8, up to kMaxHeadDim; up to kMaxDecodeHeadDim for one token's own kernels
   uint32_t pages = 0;     // of the layer's cache
   uint32_t table = 0;     // where its group's begin among the pages of a sequence that DecodeState is followed by
   uint32_t window = 0;    // keys position-window+1 … position are seen; 0: all
@@ -25,7 +27,7 @@ struct AttentionShape {
 };
 
 // Fails (kUnsupported) for shapes that the kernels do not do.
-void check_attention_shape(const AttentionShape& shape, const std::string& where);
+void check_attention_shape(const AttentionShape& shape, const std::string& where, uint32_t largest = kMaxHeadDim);
 
 // Per-head RMS norm of q and k before the rotary embedding.
 struct HeadNorm {
@@ -96,7 +98,7 @@ struct RopeStoreBuffers {
   uint32_t dims = 0;    // of a head, that turn; 0 is all (a table without turns is for none)
 };
 
-Variant choose_rope_store(const Capabilities& capabilities);
+Variant choose_rope_store(const Capabilities& capabilities, uint32_t head_dim);
 
 size_t record_rope_store(Recording& recording, const std::string& step, const AttentionShape& shape,
                          const HeadNorm& norm, const Projections& projections, const RopeStoreBuffers& buffers,

@@ -4,7 +4,8 @@
 // A row is one query head of one token; the rows of one kv head are numbered token by token, so that neighbours share
 // keys and values. A team of 32 threads has four rows, one to a vector component. For the scores a thread takes two keys
 // of the tile, read straight from the cache, against the four rows in workgroup memory; for the values it takes eight
-// dims of all keys (or of every n-th, where a head has fewer than 32 chunks). `key_parts` teams share four rows and take
+// dims of all keys (or of every n-th, where a head has fewer than 32 chunks; where it has more, as many workgroups share
+// out its dims and each makes the scores anew). `key_parts` teams share four rows and take
 // turns with the tiles. Tiles are pages, so that what is added up with what depends on the positions alone, and not on
 // where a block begins.
 // use: paged_state
@@ -76,9 +77,10 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     query[team * head_dim + d] =
         vec4<f32>(q[base.x + d], q[base.y + d], q[base.z + d], q[base.w + d]) * params.scale;
   }
-  let parts = kTeam / chunks;  // of a tile's keys, when the values are mixed
-  let part = lane / chunks;
-  let chunk = lane % chunks;
+  let lanes = min(chunks, kTeam);
+  let parts = kTeam / lanes;  // of a tile's keys, when the values are mixed
+  let chunk = id.z * kTeam + lane % lanes;
+  let part = select(lane / lanes, parts, chunk >= chunks);  // parts: nothing
   var highest = vec4<f32>(kLow);
   var sum = vec4<f32>(0.0);  // of this lane's keys
   if (params.sinks == 1u && key_part == 0u) {
@@ -156,7 +158,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     workgroupBarrier();
     if (key_part * parts + part == other && part < parts) {
       leave(mixed, at);
-      if (chunk == 0u) {
+      if (lane % lanes == 0u) {
         maxima[team * key_parts * 8u] = highest;
         maxima[team * key_parts * 8u + 1u] = sum;
       }

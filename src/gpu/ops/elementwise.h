@@ -72,7 +72,8 @@ Variant choose_norm(const Capabilities& capabilities, const NormShape& shape);
 void record_norm(Recording& recording, const std::string& step, const BoundBuffer& x, const BoundBuffer& weight,
                  const BoundBuffer& out, const NormShape& shape, float eps, float offset);
 
-// The rotary embedding by itself, for taps: runs turn q and k on the way into attention and the cache (attention.h).
+// The rotary embedding by itself, for taps and for queries alone: where there are keys, too, they are turned on the way
+// into attention and the cache (attention.h).
 struct RopeShape {
   uint32_t tokens = 1, heads = 0, head_dim = 0, dims = 0;  // dims: of a head, that turn
 };

@@ -81,7 +81,7 @@ Variant choose_route(const Capabilities&) { return {{}, {{"threads", kRouteThrea
 Variant choose_combine(const Capabilities&) { return {{}, {{"threads", kCombineThreads}}}; }
 
 void record_route(Recording& recording, const std::string& step, const BoundBuffer& scores, const BoundBuffer& out,
-                  uint64_t tokens, uint32_t experts, const Route& op) {
+                  uint64_t tokens, uint32_t experts, const Route& op, const BoundBuffer& learned) {
   const auto k = static_cast<uint32_t>(op.k);
   if (experts > kMaxExperts || k > kMaxChosen || k > experts) {
     fail({.code = ErrorCode::kUnsupported,
@@ -92,10 +92,14 @@ void record_route(Recording& recording, const std::string& step, const BoundBuff
           .todo = "Use --backend cpu"});
   }
   const Capabilities& capabilities = recording.device().capabilities();
-  recording.dispatch<wgsl::Route>(
-      step, choose_route(capabilities),
-      {.tokens = static_cast<uint32_t>(tokens), .experts = experts, .k = k, .over_all = op.over_all},
-      {.scores = scores, .out = out}, linear_grid(tokens, capabilities.limits));
+  recording.dispatch<wgsl::Route>(step, choose_route(capabilities),
+                                  {.tokens = static_cast<uint32_t>(tokens),
+                                   .experts = experts,
+                                   .k = k,
+                                   .over_all = op.over_all,
+                                   .has_learned = learned.buffer ? 1u : 0u},
+                                  {.scores = scores, .learned = learned.buffer ? learned : scores, .out = out},
+                                  linear_grid(tokens, capabilities.limits));
 }
 
 void record_combine(Recording& recording, const std::string& step, const BoundBuffer& experts, const BoundBuffer& route,

@@ -13,9 +13,10 @@ inline constexpr uint32_t kMaxExperts = 256, kMaxChosen = 32;  // as in ops/rout
 
 Variant choose_route(const Capabilities& capabilities);
 // scores f32 [tokens, experts]; out f32 [tokens, 2k]: the chosen experts' numbers, then their weights.
-// Fails for more experts than the kernels have room for.
+// `learned` f32 [experts] multiplies the weights, where it is not none. Fails for more experts than the kernels have
+// room for.
 void record_route(Recording& recording, const std::string& step, const BoundBuffer& scores, const BoundBuffer& out,
-                  uint64_t tokens, uint32_t experts, const Route& op);
+                  uint64_t tokens, uint32_t experts, const Route& op, const BoundBuffer& learned = {});
 
 Variant choose_combine(const Capabilities& capabilities);
 // out f32 [tokens, width] = Σ weight · experts f32 [tokens, k, width]

@@ -17,7 +17,8 @@ fn rope_pair(i: u32, half: u32, turned: u32) -> vec2<u32> {
 }
 
 // kernel: rope
-// The rotary embedding by itself: out = x with its pairs turned, for whoever wants to see what rope_store makes.
+// The rotary embedding by itself: out = x with its pairs turned, for queries whose keys are in the cache already, and
+// for whoever wants to see what rope_store makes.
 // use: index
 // use: state
 // use: rope_rotation
@@ -52,6 +53,13 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   out[at.y] = x[at.y] * turn.x + x[at.x] * turn.y;
 }
 
+// snippet: quads = two
+// Pairs of pairs of a thread of rope_store: heads of up to 4 · 32 · kQuads dims.
+const kQuads: u32 = 2;
+
+// snippet: quads = four
+const kQuads: u32 = 4;
+
 // kernel: rope_store
 // From raw projections to what attention reads: q and k through the per-head RMS norm (if the model has one) and the
 // rotary embedding; q goes out as f32, k and v go to the cache. 32 threads, a team, take one head of one token.
@@ -60,10 +68,11 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
 // use: kv_cache
 // use: pack_f16
 // use: rope_rotation
+// use: quads = two | four
 
 override threads: u32 = 256;
 const kTeam: u32 = 32;
-const kQuads: u32 = 2;  // pairs of pairs per thread: head_dim up to 4 · kTeam · kQuads
+const kChunks: u32 = kQuads / 2;  // of a value, a thread
 
 struct Params {
   tokens: u32,
@@ -143,16 +152,20 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
       sum += dot(low[n], low[n]) + dot(high[n], high[n]);
     }
   }
-  // A value's lane takes one chunk; kTeam chunks are the largest head there is.
-  var value_first = vec4<f32>(0.0);
-  var value_second = vec4<f32>(0.0);
+  var value_first: array<vec4<f32>, kChunks>;
+  var value_second: array<vec4<f32>, kChunks>;
+  var own_most = 0u;
   let chunks = params.head_dim / 8u;
-  if (here && kind == 2u && lane < chunks) {
-    let at = source + 4u * lane;
-    value_first = vec4<f32>(v[at], v[at + 1u]);
-    value_second = vec4<f32>(v[at + 2u], v[at + 3u]);
+  for (var n = 0u; n < kChunks; n++) {
+    let chunk = lane + n * kTeam;
+    if (here && kind == 2u && chunk < chunks) {
+      let at = source + 4u * chunk;
+      value_first[n] = vec4<f32>(v[at], v[at + 1u]);
+      value_second[n] = vec4<f32>(v[at + 2u], v[at + 3u]);
+      own_most = max(own_most, largest(value_first[n], value_second[n]));
+    }
   }
-  squares[thread] = select(bitcast<u32>(sum), largest(value_first, value_second), kind == 2u);
+  squares[thread] = select(bitcast<u32>(sum), own_most, kind == 2u);
   workgroupBarrier();
   if (params.norm == 1u) {
     if (kind != 2u) {
@@ -180,16 +193,19 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   let slot = position % kPage;
   if (kind == 2u) {
     var most = 0u;
-    for (var i = 0u; i < chunks; i++) {
+    for (var i = 0u; i < min(chunks, kTeam); i++) {
       most = max(most, squares[team * kTeam + i]);
     }
-    if (lane < chunks) {
-      let packed = pack_value(value_first, value_second, inverse_step(most));
-      let to = 4u * value_index(page, head, slot, lane, params.kv_heads, chunks);
-      cache[to] = packed.x;
-      cache[to + 1u] = packed.y;
-      cache[to + 2u] = packed.z;
-      cache[to + 3u] = packed.w;
+    for (var n = 0u; n < kChunks; n++) {
+      let chunk = lane + n * kTeam;
+      if (chunk < chunks) {
+        let packed = pack_value(value_first[n], value_second[n], inverse_step(most));
+        let to = 4u * value_index(page, head, slot, chunk, params.kv_heads, chunks);
+        cache[to] = packed.x;
+        cache[to + 1u] = packed.y;
+        cache[to + 2u] = packed.z;
+        cache[to + 3u] = packed.w;
+      }
     }
     if (lane == 0u) {
       cache[step_index(page, head, slot, params.kv_heads, chunks)] = step_of(most);

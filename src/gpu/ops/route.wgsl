@@ -58,12 +58,14 @@ struct Params {
   tokens: u32,
   experts: u32,
   k: u32,
-  over_all: u32,  // 1: softmax over all experts, 0: over the chosen ones
+  over_all: u32,     // 1: softmax over all experts, 0: over the chosen ones
+  has_learned: u32,  // 1: `learned` multiplies the weights
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> scores: array<f32>;      // [tokens, experts]
-@group(0) @binding(2) var<storage, read_write> out: array<f32>;  // [tokens, 2k]: numbers, then weights
+@group(0) @binding(2) var<storage, read> learned: array<f32>;     // [experts]
+@group(0) @binding(3) var<storage, read_write> out: array<f32>;  // [tokens, 2k]: numbers, then weights
 
 @compute @workgroup_size(threads)
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,
@@ -80,8 +82,12 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   choose_experts(lane, threads, params.experts, params.k);
   workgroupBarrier();
   if (lane < params.k) {
+    var weight = chosen_weight(lane, params.k, params.over_all * params.experts);
+    if (params.has_learned == 1u) {
+      weight *= learned[chosen_experts[lane]];
+    }
     out[token * 2u * params.k + lane] = f32(chosen_experts[lane]);
-    out[token * 2u * params.k + params.k + lane] = chosen_weight(lane, params.k, params.over_all * params.experts);
+    out[token * 2u * params.k + params.k + lane] = weight;
   }
 }
 

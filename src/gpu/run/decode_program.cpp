@@ -52,7 +52,7 @@ bool feeds_stored(const GpuContext& context, size_t index) {
 }  // namespace
 
 bool DecodeProgram::possible(const GpuContext& context) {
-  if (context.paged) return false;
+  if (context.paged || !context.tables.empty()) return false;  // the host must know every token
   const Capabilities& capabilities = context.device.capabilities();
   for (size_t g = 0; g < context.groups.size(); ++g) {
     const FusedGroup& group = context.groups[g];
@@ -64,6 +64,8 @@ bool DecodeProgram::possible(const GpuContext& context) {
         if (!can_project(capabilities, matvec_shape(run.weight))) return false;
       }
     } else if (group.fusion == Fusion::kAttention) {
+      const Step& attention = context.step(group.steps.back());
+      if (static_cast<uint32_t>(std::get<Attention>(attention.op).head_dim) > kMaxDecodeHeadDim) return false;
       if (g == 0 || context.groups[g - 1].fusion != Fusion::kProjectNorm || !is_qkv(context.groups[g - 1]))
         return false;
     } else if (group.fusion == Fusion::kMerge) {

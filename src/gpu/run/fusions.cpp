@@ -38,7 +38,8 @@ class Matcher {
   }
   int width(int value) const { return plan_.values[static_cast<size_t>(value)].width; }
   bool is_row_norm(const Step* s) const {
-    return s && std::holds_alternative<Norm>(s->op) && std::get<Norm>(s->op).group == width(s->output);
+    return s && std::holds_alternative<Norm>(s->op) && std::get<Norm>(s->op).group == width(s->output) &&
+           !s->weights.empty();
   }
 
   bool project_norm(FusedGroup& group) const {
@@ -59,7 +60,7 @@ class Matcher {
       if (own && (op.activation == Activation::kGeluTanh || op.activation == Activation::kSilu)) g.glu = i++;
     } else if (g.matmuls.size() == 1) {
       if (step_of<Scale>(i) && std::get<Scale>(step(i)->op).beta == 0 && step(i)->inputs[0] == step(i - 1)->output &&
-          step(i - 1)->weights.size() == 1) {
+          step(i - 1)->weights.size() == 1 && step(i)->weights.empty()) {
         g.scale = i++;
       }
       if (step_of<SoftCap>(i) && step(i)->inputs[0] == step(i - 1)->output) g.softcap = i++;

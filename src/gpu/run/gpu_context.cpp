@@ -36,9 +36,15 @@ Buffer upload(Device& device, const std::string& label, const std::vector<float>
   return buffer;
 }
 
+bool is_mapped(const Step& step) {
+  const auto* embed = std::get_if<Embed>(&step.op);
+  return embed && embed->mapped;
+}
+
 bool is_matrix(const Step& step, size_t weight) {
-  return weight == 0 && (std::holds_alternative<MatMul>(step.op) || std::holds_alternative<Embed>(step.op) ||
-                         std::holds_alternative<ExpertMatMul>(step.op));
+  return weight == 0 && !is_mapped(step) &&
+         (std::holds_alternative<MatMul>(step.op) || std::holds_alternative<Embed>(step.op) ||
+          std::holds_alternative<ExpertMatMul>(step.op));
 }
 
 }  // namespace
@@ -50,6 +56,15 @@ GpuWeights::GpuWeights(Device& device, const ModelConfig& config, const Plan& pl
     if (groups[g].fusion == Fusion::kProjectNorm) join(device, plan, groups[g], weights, groups_[g]);
   }
   for (const Step& step : plan.steps) {
+    if (is_mapped(step)) continue;
+    if (std::holds_alternative<Scale>(step.op)) {
+      factors_[step.name] = factor_of(step, weights);
+      continue;
+    }
+    if (const auto* norm = std::get_if<Norm>(&step.op); norm && step.weights.empty()) {
+      Buffer& ones = ones_[norm->group];
+      if (!ones) ones = upload(device, "ones", std::vector<float>(static_cast<size_t>(norm->group), 1.0f));
+    }
     for (size_t w = 0; w < step.weights.size(); ++w) {
       const std::string& slot = step.weights[w].slot;
       if (is_matrix(step, w)) {
@@ -64,7 +79,7 @@ GpuWeights::GpuWeights(Device& device, const ModelConfig& config, const Plan& pl
   }
   for (const Step& step : plan.steps) {
     const auto* op = std::get_if<Attention>(&step.op);
-    if (!op) continue;
+    if (!op || op->shared) continue;
     const std::string layer = "layer" + std::to_string(op->layer) + ".";
     heads_.resize(static_cast<size_t>(config.layer_count()));
     heads_[static_cast<size_t>(op->layer)] =
@@ -78,6 +93,10 @@ GpuWeights::GpuWeights(Device& device, const ModelConfig& config, const Plan& pl
     trace(Trace::kLoader, fmt::format("weights handed to the GPU: {:.0f} MiB in {:.0f} ms",
                                       static_cast<double>(device.allocated_bytes()) / (1 << 20), took.count()));
   }
+}
+
+const Buffer& GpuWeights::norm_weight(const Step& step) const {
+  return step.weights.empty() ? ones_.at(std::get<Norm>(step.op).group) : vector(step.weights[0].slot);
 }
 
 void GpuWeights::join(Device& device, const Plan& plan, const FusedGroup& group, const Weights& weights,
@@ -141,20 +160,40 @@ GpuContext::GpuContext(Device& device_, const ModelConfig& config_, const Plan& 
       kv(device, plan, size),
       state(kv.state()) {
   for (const RopeConfig& rope : config.ropes) {
-    if (rotary_dims(rope, config.head_dim) % 4) {
+    const int head_dim = config.head_dim_of_rope(static_cast<int>(&rope - config.ropes.data()));
+    if (rotary_dims(rope, head_dim) % 4) {
       fail({.code = ErrorCode::kUnsupported,
             .what = "the WebGPU backend does not turn so many dims of a head",
             .where = config.id,
             .expected = "a multiple of 4",
-            .got = std::to_string(rotary_dims(rope, config.head_dim)),
+            .got = std::to_string(rotary_dims(rope, head_dim)),
             .todo = "Use --backend cpu"});
     }
-    const std::vector<float> table =
-        rope_tables(make_rope_table(rope, config.head_dim, context), context, config.head_dim / 2);
+    const std::vector<float> table = rope_tables(make_rope_table(rope, head_dim, context), context, head_dim / 2);
     ropes.push_back(device.create_buffer("rope", table.size() * sizeof(float)));
     write<float>(device, ropes.back(), table);
   }
   tokens = device.create_buffer("tokens", static_cast<uint64_t>(block) * sizeof(uint32_t));
+  for (const Step& s : plan.steps) {
+    if (!is_mapped(s)) continue;
+    const uint64_t bytes = static_cast<uint64_t>(block) * static_cast<uint64_t>(width(s.output)) * sizeof(float);
+    tables[s.output] = {weights_.at(s.weights[0].slot), std::get<Embed>(s.op).scale,
+                        device.create_buffer(s.name + " rows", bytes)};
+  }
+}
+
+void GpuContext::look_up(std::span<const int32_t> tokens_to_run) {
+  std::vector<std::byte> scratch;
+  for (auto& [value, table] : tables) {
+    const auto cols = static_cast<size_t>(table.tensor.cols());
+    std::vector<float> rows(tokens_to_run.size() * cols);
+    for (size_t t = 0; t < tokens_to_run.size(); ++t) {
+      float* row = rows.data() + t * cols;
+      decode_row(table.tensor.dtype, table.tensor.rows_at(tokens_to_run[t], 1, scratch), row, cols);
+      for (size_t i = 0; i < cols; ++i) row[i] *= table.scale;
+    }
+    write<float>(device, table.rows, rows);
+  }
 }
 
 }  // namespace doppler::gpu

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,8 @@ class GpuWeights {
   const Weight& matrix(const std::string& slot) const { return matrices_.at(slot); }
   void set_matrix(const std::string& slot, Weight weight) { matrices_[slot] = std::move(weight); }
   const Buffer& vector(const std::string& slot) const { return vectors_.at(slot); }
+  const Buffer& norm_weight(const Step& step) const;                       // ones where the step has none
+  float factor(const Step& step) const { return factors_.at(step.name); }  // of a Scale
   const GroupWeights& group(size_t index) const { return groups_.at(index); }
   // Is some product's x rounded to int8? Then experts need not be more exact in a prefill.
   bool uses_int8() const { return uses_int8_; }
@@ -48,6 +51,8 @@ class GpuWeights {
 
   std::map<std::string, Weight> matrices_;
   std::map<std::string, Buffer> vectors_;
+  std::map<int, Buffer> ones_;            // by size
+  std::map<std::string, float> factors_;  // of Scales, by the step's name
   std::map<size_t, GroupWeights> groups_;
   bool uses_int8_ = false;
   std::vector<Buffer> heads_;  // by layer, see attention.h
@@ -70,6 +75,15 @@ struct GpuContext {
   const Buffer& state;        // the pool's
   std::vector<Buffer> ropes;  // by rope
   Buffer tokens;              // u32 [block]
+
+  // A table that stays in its file: rows of the tokens that run are written to the GPU before they run.
+  struct MappedTable {
+    Tensor tensor;
+    float scale = 1;
+    Buffer rows;  // f32 [block, columns]
+  };
+  std::map<int, MappedTable> tables;  // by the value of the step that looks up
+  void look_up(std::span<const int32_t> tokens_to_run);
 
   const Step& step(int s) const { return plan.steps[static_cast<size_t>(s)]; }
   int width(int value) const { return plan.values[static_cast<size_t>(value)].width; }

@@ -494,6 +494,7 @@ class GpuExecutor : public Executor {
 
   void run_block(const Sequence& sequence, std::span<const int32_t> tokens, const StepShape& shape, bool tapped) {
     gpu::write<int32_t>(device_, c_.tokens, tokens);
+    c_.look_up(tokens);
     set_state({static_cast<uint32_t>(sequence.length()), static_cast<uint32_t>(tokens[0])});
     if (tapped) return run_tapped(sequence, shape);
     StepProgram& block = program(shape);

@@ -14,7 +14,7 @@ std::vector<LayerCache> layers_of(const Plan& plan) {
   std::vector<LayerCache> layers;
   for (const Step& step : plan.steps) {
     const auto* op = std::get_if<Attention>(&step.op);
-    if (!op) continue;
+    if (!op || op->shared) continue;
     const auto layer = static_cast<size_t>(op->layer);
     if (layers.size() <= layer) layers.resize(layer + 1);
     layers[layer].shape = shape_of(*op);

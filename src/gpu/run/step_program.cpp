@@ -195,6 +195,10 @@ void StepProgram::take_last_row(const Step& step) {
 }
 
 void StepProgram::record(const Embed& op, const Step& step) {
+  if (op.mapped) {
+    own_[step.output] = c_.tables.at(step.output).rows;
+    return;
+  }
   record_embed(recording(), step.name, c_.weights.matrix(step.weights[0].slot), c_.tokens, value(step.output),
                static_cast<uint64_t>(tokens_), op.scale);
 }
@@ -204,8 +208,8 @@ void StepProgram::record(const Norm& op, const Step& step) {
   const Buffer& out = step.logits_only ? own_value(step) : value(step.output);
   const uint32_t group = static_cast<uint32_t>(op.group);
   const uint64_t groups = static_cast<uint64_t>(rows(step)) * static_cast<uint64_t>(c_.width(step.output)) / group;
-  record_norm(recording(), step.name, x, c_.weights.vector(step.weights[0].slot), out, {groups, group}, op.eps,
-              op.offset);
+  record_norm(recording(), step.name, x, c_.weights.norm_weight(step), out, {groups, group}, op.eps,
+              step.weights.empty() ? 0 : op.offset);
 }
 
 void StepProgram::record(const MatMul&, const Step& step) { matmul(step, rows(step)); }
@@ -243,12 +247,20 @@ void StepProgram::record(const Rope&, const Step& step) { rotated_[step.output] 
 void StepProgram::record(const Attention& op, const Step& step) {
   const LayerCache& cache = c_.kv.layers()[static_cast<size_t>(op.layer)];
   const Step& q = *rotated_.at(step.inputs[0]);
-  const Step& k = *rotated_.at(step.inputs[1]);
-  if (taps_.count(k.output) > 0) tap_keys(k);
   const Buffer& heads = c_.weights.head_weights(op.layer);
   const auto& turn = std::get<Rope>(q.op);
   const Buffer& turned = value(q.output);
   const uint32_t tokens = static_cast<uint32_t>(tokens_);
+  if (op.shared) {
+    record_rope(recording(), q.name,
+                {tokens, cache.shape.heads, cache.shape.head_dim, static_cast<uint32_t>(turn.dims)}, c_.state,
+                c_.ropes[static_cast<size_t>(turn.rope)], value(q.inputs[0]), turned);
+    record_attention_prefill(recording(), step.name, cache.shape,
+                             {c_.state, turned, cache.buffer, heads, value(step.output)}, tokens, {});
+    return;
+  }
+  const Step& k = *rotated_.at(step.inputs[1]);
+  if (taps_.count(k.output) > 0) tap_keys(k);
   record_rope_store(recording(), q.name, cache.shape, {},
                     separate_projections(value(q.inputs[0]), value(k.inputs[0]), value(step.inputs[2]), cache.shape),
                     {c_.state, heads, c_.ropes[static_cast<size_t>(turn.rope)], cache.buffer, turned,
@@ -300,7 +312,9 @@ void StepProgram::record(const SoftCap& op, const Step& step) {
                  static_cast<uint64_t>(rows(step)) * static_cast<uint64_t>(c_.width(step.output)), op.cap);
 }
 
-void StepProgram::record(const Scale& op, const Step& step) {
+void StepProgram::record(const Scale& planned, const Step& step) {
+  Scale op = planned;
+  op.factor = c_.weights.factor(step);
   const Buffer x = value(step.inputs[0]);
   const Buffer& out = step.logits_only ? own_value(step) : value(step.output);
   const auto width = static_cast<uint32_t>(c_.width(step.output));
@@ -309,7 +323,8 @@ void StepProgram::record(const Scale& op, const Step& step) {
 
 void StepProgram::record(const Route& op, const Step& step) {
   record_route(recording(), step.name, value(step.inputs[0]), value(step.output), static_cast<uint64_t>(tokens_),
-               static_cast<uint32_t>(c_.width(step.inputs[0])), op);
+               static_cast<uint32_t>(c_.width(step.inputs[0])), op,
+               step.weights.empty() ? BoundBuffer() : BoundBuffer(c_.weights.vector(step.weights[0].slot)));
 }
 
 void StepProgram::record(const ExpertMatMul&, const Step& step) {

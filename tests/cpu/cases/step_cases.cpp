@@ -43,7 +43,11 @@ class StepReference {
   }
 
   void run(const Embed& op, ref::Out out) { ref::embed(weight(0), tokens_, op.scale, out); }
-  void run(const Norm& op, ref::Out out) { ref::norm(in(0), small(0), op.eps, op.offset, out); }
+  void run(const Norm& op, ref::Out out) {
+    const bool weighted = !step_->weights.empty();
+    const Rows w = weighted ? small(0) : Rows(static_cast<size_t>(op.group), 1.0f);
+    ref::norm(in(0), w, op.eps, weighted ? op.offset : 0, out);
+  }
   void run(const MatMul&, ref::Out out) { ref::matmul(in(0), weight(0), small(1), out); }
   void run(const Rope& op, ref::Out out) {
     const RopeTable table = make_rope_table(m_.config.ropes[static_cast<size_t>(op.rope)], op.head_dim, kContext);
@@ -67,10 +71,13 @@ class StepReference {
   }
   void run(const Part& op, ref::Out out) { ref::part(op, in(0), out); }
   void run(const Add& op, ref::Out out) { ref::add(in(0), in(1), op.scale, out); }
-  void run(const Scale& op, ref::Out out) { ref::scale(op, in(0), width(step_->inputs[0]), 0, out); }
+  void run(Scale op, ref::Out out) {
+    op.factor = factor_of(*step_, m_.weights);
+    ref::scale(op, in(0), width(step_->inputs[0]), 0, out);
+  }
   void run(const SoftCap& op, ref::Out out) { ref::softcap(in(0), op.cap, out); }
   void run(const Route& op, ref::Out out) {
-    by_token(out, [&](size_t t, ref::Out to) { ref::route(op, row(0, t), to); });
+    by_token(out, [&](size_t t, ref::Out to) { ref::route(op, row(0, t), small(0), to); });
   }
   void run(const ExpertMatMul& op, ref::Out out) {
     const Rows bias = small(1);
@@ -109,9 +116,9 @@ double bound_of(const Step& step, const Weights& weights, bool weights_in_bytes)
 
 std::vector<StepCase> step_cases(const Kernels& kernels, bool all) {
   using namespace testing;
-  const ModelConfig configs[] = {plain_config(),  quirky_config(),      expert_config(),     multiplied_config(),
-                                 sparse_config(), odd_config(),         odd_expert_config(), conv_config(),
-                                 delta_config(),  delta_expert_config()};
+  const ModelConfig configs[] = {plain_config(),  quirky_config(),       expert_config(),      multiplied_config(),
+                                 sparse_config(), odd_config(),          odd_expert_config(),  conv_config(),
+                                 delta_config(),  delta_expert_config(), layer_input_config(), beside_config()};
   constexpr DType kTypes[] = {DType::kF32,   DType::kF16,  DType::kBF16, DType::kQ8_0,
                               DType::kMXFP4, DType::kQ6_K, DType::kQ4_K};
   std::vector<StepCase> cases;

@@ -41,17 +41,21 @@ std::vector<float> random_scores(CaseRandom& random, size_t count) {
   return scores;
 }
 
-PreparedCase prepare_route(Device& device, uint64_t tokens, uint32_t experts, uint32_t k, bool over_all) {
+PreparedCase prepare_route(Device& device, uint64_t tokens, uint32_t experts, uint32_t k, bool over_all, bool learns) {
   CaseRandom random(tokens * 7 + experts);
   const std::vector<float> scores = random_scores(random, tokens * experts);
+  const std::vector<float> learned = learns ? random.floats(experts, 0.5f, 2) : std::vector<float>(experts, 1.0f);
   PreparedCase p;
   p.recording = std::make_unique<Recording>(device, "route");
   p.out = device.create_buffer("route", tokens * 2 * k * 4);
   record_route(*p.recording, "route", upload_floats(device, "scores", scores), p.out, tokens, experts,
-               {.k = static_cast<int>(k), .over_all = over_all});
+               {.k = static_cast<int>(k), .over_all = over_all},
+               learns ? BoundBuffer(upload_floats(device, "learned", learned)) : BoundBuffer());
   for (uint64_t t = 0; t < tokens; ++t) {
     const auto from = scores.begin() + static_cast<ptrdiff_t>(t * experts);
-    for (const double v : routed({from, from + experts}, k, over_all)) {
+    std::vector<double> route = routed({from, from + experts}, k, over_all);
+    for (uint32_t i = 0; i < k; ++i) route[k + i] *= static_cast<double>(learned[static_cast<size_t>(route[i])]);
+    for (const double v : route) {
       p.bound.push_back(p.expected.size() % (2 * k) < k ? 0 : 1e-5 * v + 1e-30);
       p.expected.push_back(v);
     }
@@ -293,11 +297,13 @@ void append_expert_cases(std::vector<KernelCase>& cases) {
   for (const auto& [tokens, experts, k] :
        {std::tuple(1u, 32u, 4u), {5u, 4u, 2u}, {3u, 1u, 1u}, {2u, 128u, 8u}, {1u, 256u, 32u}, {2u, 5u, 5u}}) {
     const uint32_t t = tokens, e = experts, chosen = k;
-    for (const bool over_all : {false, true}) {
-      const std::string name = fmt::format("{} tokens, {} of {}{}", t, chosen, e, over_all ? ", softmax over all" : "");
-      cases.push_back({"route", name, false, [t, e, chosen, over_all](Device& device, CaseUse) {
-                         return prepare_route(device, t, e, chosen, over_all);
-                       }});
+    for (const auto& [over_all, learns] : {std::pair(false, false), {true, false}, {false, true}}) {
+      const std::string name = fmt::format("{} tokens, {} of {}{}{}", t, chosen, e,
+                                           over_all ? ", softmax over all" : "", learns ? ", learned weights" : "");
+      cases.push_back(
+          {"route", name, false, [t, e, chosen, over_all = over_all, learns = learns](Device& device, CaseUse) {
+             return prepare_route(device, t, e, chosen, over_all, learns);
+           }});
     }
   }
   for (const auto& [tokens, width, k] : {std::tuple(1u, 33u, 4u), {7u, 160u, 2u}, {3u, 5u, 1u}}) {
