@@ -2,6 +2,7 @@
 #   PREFIX/bin/doppler                        the program
 #   PREFIX/LIBDIR/libdoppler.so               the library; cmake/doppler and pkgconfig beside it
 #   PREFIX/lib/doppler/libwebgpu_wrapper.so   Dawn, found at run time from the program and from the library
+#   PREFIX/lib/doppler/libdoppler_mpi.so      ranks, with --component mpi where it was built with Open MPI
 #   PREFIX/share/doppler                      families, which both have inside as well, and the model that ships with Doppler
 if(NOT DOPPLER_INSTALL)
   return()
@@ -25,6 +26,10 @@ string(REGEX REPLACE "/$" "" doppler_up "${doppler_up}")
 configure_file(packaging/doppler.pc.in ${PROJECT_BINARY_DIR}/generated/doppler.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/generated/doppler.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES ${PROJECT_BINARY_DIR}/dawn/libwebgpu_wrapper.so DESTINATION lib/doppler OPTIONAL)
+if(TARGET doppler_mpi)
+  # By itself (cmake --install build --component mpi), so that packages depend on no MPI.
+  install(TARGETS doppler_mpi LIBRARY DESTINATION lib/doppler COMPONENT mpi EXCLUDE_FROM_ALL)
+endif()
 install(DIRECTORY families DESTINATION ${CMAKE_INSTALL_DATADIR}/doppler)
 install(DIRECTORY models/tiny DESTINATION ${CMAKE_INSTALL_DATADIR}/doppler/models)
 install(FILES packaging/doppler.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)

@@ -30,7 +30,8 @@ allow gpu/webgpu gpu/wgsl base format model
 allow gpu/ops gpu/wgsl gpu/webgpu base format model
 allow gpu/run gpu/wgsl gpu/webgpu gpu/ops base format model
 allow debug base format model
-allow engine base format model tokenizer jinja grammar import ref cpu gpu debug
+allow cluster base format model
+allow engine base format model tokenizer jinja grammar import ref cpu gpu debug cluster
 allow bench base format model tokenizer jinja grammar import debug engine
 allow serve base format model tokenizer jinja grammar engine
 allow api base format model tokenizer jinja engine doppler
@@ -76,17 +77,18 @@ budget format 3550
 budget tokenizer 3750
 budget jinja 6900
 budget grammar 3540
-budget model 2950
+budget model 3050
 budget import 3790
 budget convert 2800
 budget hub 2100
-budget ref 600
+budget ref 610
 budget cpu 8250
 budget gpu 16680
 budget debug 3900
-budget engine 3280
+budget cluster 1500
+budget engine 3500
 budget bench 2830
 budget serve 4990
-budget cli 5900
+budget cli 5940
 budget api 620
 exit $status

@@ -1,7 +1,8 @@
 #!/bin/bash
-# Runs the commands of docs/scale.md with three replicas behind HAProxy and on a Slurm of one node, in networks of their own.
+# Runs the commands of docs/scale.md with three replicas behind HAProxy, as ranks of mpirun and on a Slurm of one node, in
+# networks of their own.
 # A user who is not root has no Slurm, and where user namespaces are not allowed the page's ports must be free.
-#   tools/cluster.sh [TEST…]     for example Replicas.test_kill
+#   tools/cluster.sh [TEST…]     for example Replicas.test_kill, or Server.test_a_rank_is_killed
 set -e -o pipefail
 cd "$(dirname "$0")/.."
 . tools/steps.sh
@@ -16,7 +17,13 @@ network='ip link set lo up && ip address add 10.255.255.1/32 dev lo && exec "$@"
 alone=(unshare --net bash -c "$network" bash)
 if [ "$(id -u)" -ne 0 ]; then alone=(unshare --user --map-root-user --net bash -c "$network" bash); fi
 if ! "${alone[@]}" true 2>/dev/null; then alone=(); fi
-"${alone[@]}" python3 tests/cluster/replicas_test.py build/doppler "$@"
+case ${1-} in
+  Text* | Bench* | Refusals* | Server*) ;;
+  *) "${alone[@]}" python3 tests/cluster/replicas_test.py build/doppler "$@" ;;
+esac
+case ${1-Text} in
+  Text* | Bench* | Refusals* | Server*) DOPPLER_TEST_RANKS=1 "${alone[@]}" python3 tests/cluster/ranks_test.py build/doppler "$@" ;;
+esac
 if [ $# -gt 0 ]; then
   exit
 elif [ "$(id -u)" -eq 0 ] && [ ${#alone[@]} -gt 0 ]; then

@@ -33,6 +33,8 @@ DEBIAN = {
     "libssl-dev": ("Apache-2.0", "SHA-256, random names, base64: src/base, src/serve", RUNS),
     "libvulkan1": ("Apache-2.0", "the way to a GPU: Dawn", LOADED),
     "mesa-vulkan-drivers": ("MIT", "drivers of Intel's and AMD's GPUs: Dawn", LOADED),
+    "libopenmpi-dev": ("BSD-3-Clause", "ranks: libdoppler_mpi.so, src/cluster", LOADED),
+    "openmpi-bin": ("BSD-3-Clause", "mpirun: tests/cluster", TESTS),
     "libgtest-dev": ("BSD-3-Clause", "tests/", TESTS),
     "libgmock-dev": ("BSD-3-Clause", "tests/", TESTS),
     "valgrind": ("GPL-2.0-or-later", "tests/api", TESTS),

@@ -11,6 +11,7 @@
 #include "base/progress.h"
 #include "base/say.h"
 #include "cli/interrupt.h"
+#include "cli/other_rank.h"
 #include "cli/serving.h"
 #include "cli/verbs.h"
 
@@ -50,6 +51,9 @@ void run_batch(const BatchArguments& a) {
   options.ordered = a.ordered;
   if (!a.shard.empty()) read_shard(a.shard, options);
   options.models = model_specs(a.models);
+  if (worked_as_other_rank(options.models.front().path.string(), a.engine.backend, a.engine.device, a.engine.threads,
+                           a.engine.gpu_memory))
+    return;
   options.engine = engine_options(a.engine, a.sequences);
   options.engine.queue = 2 * a.sequences;
   options.engine.on_event = [](const serve::EngineEvent& event) {

@@ -11,6 +11,7 @@
 #include "bench/statistics.h"
 #include "bench/surface.h"
 #include "cli/open_model.h"
+#include "cli/other_rank.h"
 #include "cli/verbs.h"
 
 namespace doppler {
@@ -115,6 +116,8 @@ void run_inference(const InferenceArguments& a) {
     if (info_enabled()) show_status(line);
   };
   if (!a.compare.empty()) return compare_files(a);
+  if (worked_as_other_rank(a.model, a.workload.backend, a.workload.device, a.workload.threads, a.workload.gpu_memory))
+    return;
   const std::string model = local_model(a.model).string();
   InferenceWorkload workload = resolved_workload(a);
   choose_surface(a, model, workload);

@@ -7,6 +7,7 @@
 #include "base/say.h"
 #include "bench/batch.h"
 #include "cli/open_model.h"
+#include "cli/other_rank.h"
 #include "cli/verbs.h"
 
 namespace doppler {
@@ -19,6 +20,7 @@ struct BenchBatchArguments {
 };
 
 void run_bench_batch(const BenchBatchArguments& a) {
+  if (worked_as_other_rank(a.model, a.workload.backend, a.workload.device, a.workload.threads, 0)) return;
   const auto progress = [](std::string_view line) {
     if (info_enabled()) show_status(line);
   };

@@ -13,6 +13,7 @@
 #include "cli/open_model.h"
 #include "cli/trace_file.h"
 #include "cli/verbs.h"
+#include "engine/ranks.h"
 
 namespace {
 
@@ -34,11 +35,14 @@ void add_common(doppler::Verb program) {
       .type_name("FILE|JSON|PRESET");
 }
 
-// The program's exit code, if all that was printed got out.
+// The program's exit code, if all that was printed got out. Where there are other ranks, they end with this one.
 int finish(int code) {
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-  doppler::say("the output could not be written. See whether the disk is full");
-  return exit_code(doppler::ErrorCode::kFile);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    doppler::say("the output could not be written. See whether the disk is full");
+    code = exit_code(doppler::ErrorCode::kFile);
+  }
+  doppler::leave_ranks(code);
+  return code;
 }
 
 }  // namespace
@@ -85,14 +89,14 @@ int main(int argc, char** argv) {
     return finish(1);
   } catch (const doppler::Failure& failure) {
     doppler::say("{}", failure.what());
-    return exit_code(failure.error.code);
+    return finish(exit_code(failure.error.code));
   } catch (const std::bad_alloc&) {
     doppler::write_stderr("doppler: out of memory. Use a smaller --context, a smaller model, or a machine with more\n");
-    return exit_code(doppler::ErrorCode::kMemory);
+    return finish(exit_code(doppler::ErrorCode::kMemory));
   } catch (const std::exception& error) {
     const int bug = exit_code(doppler::ErrorCode::kInternal);
     if (std::ferror(stdout) != 0) return finish(bug);  // fmt throws where standard output takes no more
     doppler::say("something went wrong that should not: {}", error.what());
-    return bug;
+    return finish(bug);
   }
 }

@@ -15,6 +15,7 @@
 #include "cli/chat.h"
 #include "cli/interrupt.h"
 #include "cli/open_model.h"
+#include "cli/other_rank.h"
 #include "cli/sandboxed.h"
 #include "cli/verbs.h"
 #include "engine/open_session.h"
@@ -228,7 +229,8 @@ std::unique_ptr<Session> start_session(const RunArguments& a, const LoadedModel&
   if (draft) {
     session->set_draft(make_executor(
         *draft, backend_name,
-        {.context = session->context() + DraftGuesser::kRoom, .threads = a.threads, .device = a.device}, !a.no_verify));
+        {.context = session->context() + DraftGuesser::kRoom, .threads = a.threads, .device = a.device, .alone = true},
+        !a.no_verify));
   }
   return session;
 }
@@ -244,6 +246,7 @@ void run(RunArguments a) {
           .where = "run",
           .todo = "Give one in quotes, or use --chat"});
   }
+  if (worked_as_other_rank(path, a.backend, a.device, a.threads, a.gpu_memory, a.sandbox)) return;
   const auto start = Clock::now();
   if (a.sandbox) {
     path = local_model(path).string();

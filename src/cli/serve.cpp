@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "cli/interrupt.h"
+#include "cli/other_rank.h"
 #include "cli/sandboxed.h"
 #include "cli/serving.h"
 #include "cli/verbs.h"
@@ -50,6 +51,9 @@ void run_serve(const ServeArguments& a) {
   options.http.port = static_cast<uint16_t>(a.port);
   options.http.body_limit = a.body_limit;
   options.models = model_specs(a.models);
+  if (worked_as_other_rank(options.models.front().path.string(), a.engine.backend, a.engine.device, a.engine.threads,
+                           a.engine.gpu_memory, a.sandbox))
+    return;
   options.engine = engine_options(a.engine, a.sequences);
   options.engine.queue = a.queue;
   options.engine.idle_unload_s = a.idle_unload;

@@ -82,6 +82,10 @@ void place_buffers(Program& program, int block, bool local_allowed) {
       }
     }
   }
+  if (program.input >= 0) {
+    Buffer& input = program.buffers[static_cast<size_t>(program.input)];
+    if (input.first >= 0) input.first = 0;  // written before the first node
+  }
   std::vector<Buffer*> shared, local;
   for (Buffer& buffer : program.buffers) {
     if (!uses_memory(buffer)) continue;

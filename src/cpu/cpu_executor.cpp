@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 
 #include "base/error.h"
@@ -154,6 +155,7 @@ class CpuExecutor : public Executor {
     tapped_item_ = batch.data();
     while (!pending_.empty()) {
       fill_pass();
+      take_input();
       run_pass();
       for (Pending& item : pending_) {
         if (item.now == 0) continue;
@@ -181,8 +183,24 @@ class CpuExecutor : public Executor {
   }
 
   void make_cache(const ExecutorOptions& options) {
-    const uint64_t memory = options.cache_memory;
     const KvLayout layout = make_kv_layout(plan_, kKeyTile, context_);
+    KvCache::Options cache{.states = state_copies(state_layout_, options.sequences), .phases_agree = phases_agree_};
+    if (options.stage) {
+      cache = {.blocks = options.stage->blocks,
+               .states = options.stage->states,
+               .phases_agree = phases_agree_,
+               .follows = true};
+    } else {
+      cache.pages = pages_for(options, layout);
+    }
+    cache_.emplace(layout, cache);
+    pages_.allocate(cache_->pages());
+    if (cache.states > 0) states_ = Memory::large(cache.states * state_layout_.bytes(), "the states of sequences");
+    state_.states = states_.as<float>();
+  }
+
+  size_t pages_for(const ExecutorOptions& options, const KvLayout& layout) const {
+    const uint64_t memory = options.cache_memory;
     const size_t least = layout.pages(block_, block_), bytes = pages_.page_bytes();
     const size_t count =
         memory > 0 ? memory / bytes : layout.pages(context_, block_) * static_cast<size_t>(options.sequences);
@@ -194,11 +212,7 @@ class CpuExecutor : public Executor {
             .got = fmt::format("{} bytes", memory),
             .todo = "Use a larger --cache-memory"});
     }
-    const size_t states = state_copies(state_layout_, options.sequences);
-    cache_.emplace(layout, KvCache::Options{.pages = count, .states = states, .phases_agree = phases_agree_});
-    pages_.allocate(count);
-    if (states > 0) states_ = Memory::large(states * state_layout_.bytes(), "the states of sequences");
-    state_.states = states_.as<float>();
+    return count;
   }
 
   // Takes as many rows as a pass has room for, and makes room for their keys.
@@ -220,6 +234,11 @@ class CpuExecutor : public Executor {
       const int rows = static_cast<int>(p.now), first = static_cast<int>(pass_.tokens.size());
       pass_.items.push_back({item.sequence, item.sequence->length(), first, rows,
                              static_cast<int>(pass_.logit_rows.size()), static_cast<int>(logits)});
+      if (program_.input >= 0) {
+        const size_t width = program_.buffers[static_cast<size_t>(program_.input)].row_bytes / sizeof(float);
+        const size_t done = item.tokens.size() - p.tokens.size();
+        pass_.inputs.push_back(item.input.subspan(done * width, p.now * width));
+      }
       const int before = item.sequence->length() - 1;
       pass_.items.back().state_from = cache_->state(*item.sequence, before);
       pass_.items.back().state_to = cache_->state(*item.sequence, before + rows);
@@ -240,6 +259,16 @@ class CpuExecutor : public Executor {
     for (const KvCache::Copy copy : cache_->take_copies()) pages_.copy(copy.from, copy.to);
     for (const KvCache::Copy copy : cache_->take_state_copies())
       std::copy_n(state_at(copy.from), state_layout_.total, state_at(copy.to));
+  }
+
+  // The rows that a stage is handed, into their buffer.
+  void take_input() {
+    if (program_.input < 0) return;
+    const Buffer& buffer = program_.buffers[static_cast<size_t>(program_.input)];
+    for (size_t i = 0; i < pass_.items.size(); ++i) {
+      std::byte* to = arena_.data() + buffer.offset + static_cast<size_t>(pass_.items[i].first_row) * buffer.row_bytes;
+      std::memcpy(to, pass_.inputs[i].data(), pass_.inputs[i].size_bytes());
+    }
   }
 
   float* state_at(PageId number) const { return states_.as<float>() + number * state_layout_.total; }

@@ -52,6 +52,7 @@ class Lowering {
     segments_of_values();
     prepare_angles();
     for (step_ = 0; step_ < static_cast<int>(plan_.steps.size()); ++step_) lower(plan_.steps[index()]);
+    program_.input = plan_.input;
     program_.output = plan_.steps.back().output;
     program_.buffers[static_cast<size_t>(program_.output)].outside = true;
     return std::move(program_);
@@ -77,6 +78,7 @@ class Lowering {
         if (all[out] || (caches && i > 0)) all[static_cast<size_t>(step->inputs[i])] = true;
       }
     }
+    if (plan_.input >= 0) all[static_cast<size_t>(plan_.input)] = true;
     for (size_t v = 0; v < all.size(); ++v) program_.buffers[v].logit_rows = !all[v];
   }
 

@@ -108,7 +108,8 @@ struct Program {
   std::vector<Node> nodes;
   std::vector<AngleTable> angles;
   std::vector<std::pair<int, size_t>> angle_of_step;  // kRope ops: step → offset of its cosines
-  int output = -1;                                    // buffer of the logits
+  int input = -1;                                     // buffer of the rows that a stage is handed; -1: none
+  int output = -1;                                    // buffer of the logits, or of what a stage hands on
   size_t arena_bytes = 0, local_bytes = 0;
 };
 

@@ -51,6 +51,7 @@ struct PassItem {
 // alone, so that a result is the same whatever else is in the pass.
 struct Pass {
   std::vector<PassItem> items;
+  std::vector<std::span<const float>> inputs;       // by item: the rows that a stage is handed
   std::vector<int32_t> tokens, positions, item_of;  // by row
   std::vector<int32_t> logit_rows;                  // rows that are asked for logits
   std::vector<int32_t> logit_places;                // where each of those goes, in rows of RunState::logits
@@ -61,6 +62,7 @@ struct Pass {
 
   void clear() {
     items.clear();
+    inputs.clear();
     for (std::vector<int32_t>* list : {&tokens, &positions, &item_of, &logit_rows, &logit_places}) list->clear();
     decode_rows = decode_logits = gemv_logits = 0;
   }

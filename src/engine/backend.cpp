@@ -12,6 +12,7 @@
 #include "cpu/memory.h"
 #include "engine/machine.h"
 #include "engine/missing_gpu.h"
+#include "engine/ranks.h"
 #include "engine/shard_check.h"
 #include "gpu/run/gpu_executor.h"
 #include "gpu/webgpu/device.h"
@@ -20,11 +21,6 @@
 
 namespace doppler {
 namespace {
-
-std::unique_ptr<Executor> cpu_executor(const ModelConfig& config, const Plan& plan, const Weights& weights,
-                                       const ExecutorOptions& options) {
-  return make_cpu_executor(config, plan, weights, options);
-}
 
 BackendChoice automatic(int device) {
   std::string why;
@@ -56,17 +52,24 @@ BackendChoice choose_backend(const std::string& asked, int device) {
 
 std::unique_ptr<Executor> make_executor(const LoadedModel& model, const std::string& backend,
                                         const ExecutorOptions& options, bool verify) {
+  if (several_ranks() && !options.alone) return make_ranks_executor(model, backend, options);
   std::optional<ShardCheck> check;
   if (verify && model.artefact) check.emplace(*model.artefact, hash_record_path());
   const std::string chosen = choose_backend(backend, options.device).name;
-  const auto make = chosen == "webgpu" ? make_gpu_executor : chosen == "ref" ? make_ref_executor : cpu_executor;
   timeline::Span span;
   if (timeline::on()) span.begin("prepare " + chosen, "load");
   const Weights& weights = chosen == "webgpu" && model.gpu_weights ? *model.gpu_weights : model.weights;
-  std::unique_ptr<Executor> executor = make(model.config, model.plan, weights, options);
+  std::unique_ptr<Executor> executor = make_local_executor(chosen, model.config, model.plan, weights, options);
   executor->set_model({&model.config, &model.plan, &model.weights});
   if (check) check->finish();
   return executor;
+}
+
+std::unique_ptr<Executor> make_local_executor(const std::string& backend, const ModelConfig& config, const Plan& plan,
+                                              const Weights& weights, const ExecutorOptions& options) {
+  if (backend == "webgpu") return make_gpu_executor(config, plan, weights, options);
+  if (backend == "ref") return make_ref_executor(config, plan, weights, options);
+  return make_cpu_executor(config, plan, weights, options);
 }
 
 uint64_t available_memory() {

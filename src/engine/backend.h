@@ -15,10 +15,15 @@ struct BackendChoice {
 // for any other word.
 BackendChoice choose_backend(const std::string& asked, int device);
 
-// The model must outlive the executor. With `verify` an artefact's bytes are held against its hashes meanwhile, where
-// they are not known (shard_check.h): fails where they are others.
+// Divided among all ranks where the program runs as several (ranks.h); nothing is verified then, since each rank reads
+// its own layers alone. Otherwise: the model must outlive the executor. With `verify` an artefact's bytes are held
+// against its hashes meanwhile, where they are not known (shard_check.h): fails where they are others.
 std::unique_ptr<Executor> make_executor(const LoadedModel& model, const std::string& backend,
                                         const ExecutorOptions& options, bool verify = true);
+
+// Of a backend by its name, "cpu", "webgpu" or "ref", for a plan or a stage of one.
+std::unique_ptr<Executor> make_local_executor(const std::string& backend, const ModelConfig& config, const Plan& plan,
+                                              const Weights& weights, const ExecutorOptions& options);
 
 // Memory that this process could still have, in its container, too; the largest number where nobody says.
 uint64_t available_memory();

@@ -119,6 +119,7 @@ Error explain_not_finite(Executor& executor, std::span<const int32_t> text, size
               .todo = device ? "Use --backend cpu" : "Use --backend ref"};
   if (!model.config || !model.plan || !model.weights || text.empty()) return error;
   error.where = model.config->id;
+  if (!executor.can_tap()) return error;
   executor.cache().drop_prefixes();
   Search search(executor, text, prompt);
   if (!search.run()) {

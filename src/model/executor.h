@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -39,6 +40,7 @@ struct BatchItem {
   std::span<const int32_t> tokens;
   Phase phase = Phase::kDecode;
   Logits want = Logits::kNone;
+  std::span<const float> input = {};  // [tokens, width]: the rows of Plan::input, where the plan is a stage
 };
 
 // Sees a step's output, in the order of the plan. data is [tokens, width]; its first row is position `position`.
@@ -46,6 +48,11 @@ using Tap = std::function<void(const Step& step, std::span<const float> data, in
 // Which steps a tap looks at, by name; empty: all of them.
 using TapSteps = std::set<std::string>;
 inline bool taps(const TapSteps& steps, const Step& step) { return steps.empty() || steps.count(step.name) > 0; }
+
+struct StageCache {
+  std::vector<size_t> blocks;  // by group of the stage's own layout, but for that of states
+  size_t states = 0;
+};
 
 // What an executor has asked of its device since it was made. All zero where there is no device.
 struct DeviceCounters {
@@ -66,6 +73,9 @@ struct ExecutorOptions {
   // Bytes of keys and values that all sequences share; 0: as much as `sequences` of `context` tokens need.
   uint64_t cache_memory = 0;
   int sequences = 1;
+  bool alone = false;  // in this process, even where the program runs as several ranks
+  // The executor of a stage: another cache keeps the books, and these are its blocks (KvCache::Options::follows).
+  std::optional<StageCache> stage = {};
 };
 
 // What an executor was made of, for whoever explains what it computed. All of it outlives the executor.
@@ -99,6 +109,13 @@ class Executor {
   // KvCache::reserve), with what ran in earlier passes appended.
   virtual std::span<const float> run(std::span<const BatchItem> batch) = 0;
 
+  // How many batches may be on their way at once, so that all of a machine is busy: start() puts one on its way, no
+  // sequence in two of them, and finish() returns what run() would for the one started first. The items' tokens must
+  // live as long. Between a start and its finish nobody but start() may ask anything of these sequences.
+  virtual int lanes() const { return 1; }
+  virtual void start(std::span<const BatchItem> batch) { started_.assign(batch.begin(), batch.end()); }
+  virtual std::span<const float> finish() { return run(started_); }
+
   // May items of one token in Phase::kDecode want Logits::kBest? Then run() leaves their choices in best(), in the
   // order of these items and as decode() gives them, and spares the logits their way to the host.
   virtual bool can_choose() const { return false; }
@@ -121,6 +138,9 @@ class Executor {
   // Runs `token` a few times over, and the sequence goes on by one. Empty where the backend has no such clock.
   virtual DecodeProfile profile(Sequence& sequence, int32_t token);
 
+  // Can steps be tapped at all?
+  virtual bool can_tap() const { return true; }
+
   // Taps every step (null: none), of batches with one item. What a fused kernel never stores is computed for the tap
   // from what the kernel read.
   virtual void set_tap(Tap tap) = 0;
@@ -141,6 +161,7 @@ class Executor {
 
  private:
   ModelParts model_;
+  std::vector<BatchItem> started_;  // where one batch is all there can be
 };
 
 // One sequence of an executor that has no other: a prompt and what follows it, position by position.

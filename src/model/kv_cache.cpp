@@ -83,6 +83,16 @@ KvCache::KvCache(KvLayout layout, const Options& options)
   if (options.blocks.empty()) pools_.emplace_back().pages = options.pages;
   for (const KvLayout::Group& group : layout_.groups) {
     const size_t layers = static_cast<size_t>(group.layers);
+    if (options.follows) {
+      const size_t pages = group.state ? options.states : options.blocks[groups_.size()] * layers;
+      const size_t first = group.state ? 0 : pages_;
+      if (group.state) states_ = static_cast<int>(groups_.size());
+      Group& placed = groups_.emplace_back();
+      placed.layers = layers;
+      for (size_t page = 0; page < pages; ++page) placed.pages.push_back(static_cast<PageId>(first + page));
+      if (!group.state) pages_ += pages;
+      continue;
+    }
     if (group.state) {
       states_ = static_cast<int>(groups_.size());
       pools_.emplace_back();
@@ -244,6 +254,7 @@ size_t KvCache::free_pages() const {
 }
 
 bool KvCache::reserve(Sequence& sequence, int tokens, int back) {
+  if (options_.follows) return true;
   const size_t page = static_cast<size_t>(layout_.page_tokens), length = static_cast<size_t>(sequence.length());
   for (size_t g = 0; g < groups_.size(); ++g) {
     std::vector<int32_t>& table = sequence.tables_[g];
@@ -318,8 +329,9 @@ void KvCache::reserve_state(Sequence& sequence, int tokens) {
   }
 }
 
-int KvCache::piece_of_prompt(const Sequence& sequence, int tokens, int least) const {
-  const int length = sequence.length(), end = (length + tokens) / layout_.page_tokens * layout_.page_tokens;
+int KvCache::piece_of_prompt(int length, int tokens, int least) const {
+  if (options_.follows) return tokens;
+  const int end = (length + tokens) / layout_.page_tokens * layout_.page_tokens;
   return can_rewind() || end - length < least ? tokens : end - length;
 }
 
@@ -334,7 +346,7 @@ void KvCache::append(Sequence& sequence, std::span<const int32_t> tokens, Phase 
   const size_t page = static_cast<size_t>(layout_.page_tokens);
   sequence.tokens_.insert(sequence.tokens_.end(), tokens.begin(), tokens.end());
   sequence.phases_.resize(sequence.tokens_.size(), phase);
-  if (!options_.prefixes) return;
+  if (!options_.prefixes || options_.follows) return;
   for (size_t b = sequence.hashes_.size(); (b + 1) * page <= sequence.tokens_.size(); ++b) {
     sequence.hashes_.push_back(hash_next(sequence, b));
     for (size_t g = 0; g < groups_.size(); ++g) {
@@ -377,6 +389,7 @@ void KvCache::truncate(Sequence& sequence, int length) {
 }
 
 void KvCache::release(Sequence& sequence) {
+  if (options_.follows) return;
   size_t blocks = 0;
   for (const std::vector<int32_t>& table : sequence.tables_) blocks = std::max(blocks, table.size());
   // The last first and the groups together, so that a prefix outlives what follows it in all of them.
@@ -397,6 +410,56 @@ void KvCache::drop_prefixes() {
 std::vector<KvCache::Copy> KvCache::take_copies() { return std::exchange(copies_, {}); }
 
 std::vector<KvCache::Copy> KvCache::take_state_copies() { return std::exchange(state_copies_, {}); }
+
+KvCache::Place KvCache::place_of(const Sequence& sequence) const {
+  Place place{.length = sequence.length(), .first = sequence.first_, .tables = {}};
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const std::vector<int32_t>& table = sequence.tables_[g];
+    const auto first = std::min(static_cast<size_t>(sequence.first_[g]), table.size());
+    place.tables.emplace_back(table.begin() + static_cast<std::ptrdiff_t>(first), table.end());
+  }
+  return place;
+}
+
+std::vector<KvCache::BlockCopy> KvCache::take_block_copies() {
+  std::vector<BlockCopy> copies;
+  for (const Copy& copy : take_copies()) {
+    size_t first = 0;  // page of the group
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      const size_t layers = groups_[g].layers, pages = options_.blocks[g] * layers;
+      if (copy.from >= first + pages) {
+        first += pages;
+        continue;
+      }
+      if ((copy.from - first) % layers == 0)  // a block is copied whole, page by page
+        copies.push_back({static_cast<int>(g), static_cast<int32_t>((copy.from - first) / layers),
+                          static_cast<int32_t>((copy.to - first) / layers)});
+      break;
+    }
+  }
+  for (const Copy& copy : take_state_copies())
+    copies.push_back({states_, static_cast<int32_t>(copy.from), static_cast<int32_t>(copy.to)});
+  return copies;
+}
+
+void KvCache::place(Sequence& sequence, const Place& place) {
+  sequence.tokens_.resize(static_cast<size_t>(place.length));
+  sequence.phases_.resize(sequence.tokens_.size());
+  sequence.first_ = place.first;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    sequence.tables_[g].assign(static_cast<size_t>(place.first[g]), Sequence::kNone);
+    sequence.tables_[g].insert(sequence.tables_[g].end(), place.tables[g].begin(), place.tables[g].end());
+  }
+}
+
+void KvCache::place_copy(const BlockCopy& copy) {
+  const Group& group = groups_[static_cast<size_t>(copy.group)];
+  std::vector<Copy>& copies = is_state(static_cast<size_t>(copy.group)) ? state_copies_ : copies_;
+  for (size_t l = 0; l < group.layers; ++l) {
+    copies.push_back({group.pages[static_cast<size_t>(copy.from) * group.layers + l],
+                      group.pages[static_cast<size_t>(copy.to) * group.layers + l]});
+  }
+}
 
 bool KvCache::make_free(std::span<const size_t> blocks) {
   if (!fits(blocks, false)) return false;

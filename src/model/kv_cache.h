@@ -99,6 +99,9 @@ class KvCache {
     bool phases_agree = false;
     // false: nothing is found again (a backend whose keys cannot be shared).
     bool prefixes = true;
+    // The books are kept by another cache, with as many `blocks` and `states`: what its sequences hold is placed here,
+    // and nothing is handed out, found or given back.
+    bool follows = false;
   };
   KvCache(KvLayout layout, const Options& options);
   KvCache(const KvCache&) = delete;
@@ -119,7 +122,10 @@ class KvCache {
   bool reserve(Sequence& sequence, int tokens, int back = 0);
   // Of a prompt's next `tokens`, how many to run at once: all, or where there are states those up to the last end of a
   // block, where a prefix can then be gone on from, unless they are fewer than `least`.
-  int piece_of_prompt(const Sequence& sequence, int tokens, int least) const;
+  int piece_of_prompt(const Sequence& sequence, int tokens, int least) const {
+    return piece_of_prompt(sequence.length(), tokens, least);
+  }
+  int piece_of_prompt(int length, int tokens, int least) const;
   // After the executor wrote their keys and values into the room reserved.
   void append(Sequence& sequence, std::span<const int32_t> tokens, Phase phase);
   // Forgets the tokens from `length` on: not more than were appended since the last reserve(), and its `back`, where a
@@ -170,6 +176,23 @@ class KvCache {
   };
   std::vector<Copy> take_copies();
   std::vector<Copy> take_state_copies();  // the same of states, by their numbers
+
+  // What a sequence holds, by number of block, for a cache that follows. This cache has `blocks`, not `pages`.
+  struct Place {
+    int length = 0;                            // tokens
+    std::vector<int> first;                    // [group]: blocks before this one slid out
+    std::vector<std::vector<int32_t>> tables;  // [group][block], from `first` on
+  };
+  struct BlockCopy {
+    int group = 0;
+    int32_t from = 0, to = 0;
+  };
+  Place place_of(const Sequence& sequence) const;
+  std::vector<BlockCopy> take_block_copies();  // of pages and of states
+  // In a cache that follows.
+  void place(Sequence& sequence, const Place& place);
+  void place_copy(const BlockCopy& copy);
+  bool phases_agree() const { return options_.phases_agree; }
 
  private:
   friend class Sequence;

@@ -121,6 +121,7 @@ struct Step {
 struct Plan {
   std::vector<Value> values;
   std::vector<Step> steps;
+  int input = -1;  // of a stage (stages.h): the value that no step makes, whose rows are handed in; -1: a whole plan
 
   const Step* find(std::string_view step_name) const;
 };

@@ -20,9 +20,7 @@ class RefExecutor : public Executor {
         context_(options.context),
         rounding_(std::move(rounding)),
         state_layout_(make_state_layout(plan)),
-        cache_(make_kv_layout(plan, kPageTokens, context_), {.pages = pages_of(options),
-                                                             .states = state_copies(state_layout_, options.sequences),
-                                                             .phases_agree = true}),
+        cache_(make_kv_layout(plan, kPageTokens, context_), cache_options(options)),
         pages_(cache_.pages()),
         states_(cache_.states()) {
     for (size_t r = 0; r < config_.ropes.size(); ++r) {
@@ -61,6 +59,12 @@ class RefExecutor : public Executor {
     for (int i = 0; i < config_.layer_count(); ++i) width = std::max(width, config_.kv_width_of(i));
     return 2 * kPageTokens * static_cast<size_t>(width) * sizeof(float);
   }
+  KvCache::Options cache_options(const ExecutorOptions& options) const {
+    if (options.stage) {
+      return {.blocks = options.stage->blocks, .states = options.stage->states, .phases_agree = true, .follows = true};
+    }
+    return {.pages = pages_of(options), .states = state_copies(state_layout_, options.sequences), .phases_agree = true};
+  }
   size_t pages_of(const ExecutorOptions& options) const {
     if (options.cache_memory > 0) return options.cache_memory / page_bytes();
     return make_kv_layout(plan_, kPageTokens, context_).pages(context_, context_) *
@@ -89,6 +93,7 @@ class RefExecutor : public Executor {
     position_ = item.sequence->length();
     tokens_ = item.tokens;
     values_.assign(plan_.values.size(), {});
+    if (plan_.input >= 0) values_[static_cast<size_t>(plan_.input)].assign(item.input.begin(), item.input.end());
     timeline::Span pass;
     if (timeline::on()) pass.begin(pass_name(item.phase, tokens_.size(), 1, position_), "token");
     for (const Step& step : plan_.steps) {

@@ -28,7 +28,9 @@ struct Running {
 
 class Crowd {
  public:
-  Crowd(Executor& executor, uint64_t seed) : executor_(executor), cache_(executor.cache()), random_(seed) {}
+  // `alone`: what says what a request gives alone, if it is not the executor itself.
+  Crowd(Executor& executor, uint64_t seed, Executor* alone = nullptr)
+      : executor_(executor), alone_(alone ? *alone : executor), cache_(executor.cache()), random_(seed) {}
 
   // Random requests, some of which begin as others do; what they give alone. tokens(count, seed) makes a text.
   void prepare(const std::function<std::vector<int32_t>(int, uint64_t)>& tokens, size_t count, int longest_prompt = 90,
@@ -44,18 +46,18 @@ class Crowd {
             std::min({request.prompt, other.text.size(), static_cast<size_t>(random_.below(longest_prompt))});
         std::copy_n(other.text.begin(), shared, request.text.begin());
       }
-      Sequence sequence = cache_.start(1000 + i);  // a salt of its own: nothing is shared
+      Sequence sequence = alone_.cache().start(1000 + i);  // a salt of its own: nothing is shared
       const std::span<const int32_t> text = request.text;
       const auto run = [&](std::span<const int32_t> piece, Phase phase) {
         const BatchItem item{&sequence, piece, phase, Logits::kLast};
-        const std::span<const float> logits = executor_.run(std::span(&item, 1));
+        const std::span<const float> logits = alone_.run(std::span(&item, 1));
         request.expected.emplace_back(logits.begin(), logits.end());
       };
-      run(text.first(request.prompt), executor_.phase_of_prompt(request.prompt));
+      run(text.first(request.prompt), alone_.phase_of_prompt(request.prompt));
       for (size_t t = request.prompt; t < text.size(); ++t) run(text.subspan(t, 1), Phase::kDecode);
       requests_.push_back(std::move(request));
     }
-    cache_.drop_prefixes();
+    alone_.cache().drop_prefixes();
   }
 
   void run_all() {
@@ -170,6 +172,7 @@ class Crowd {
   }
 
   Executor& executor_;
+  Executor& alone_;
   KvCache& cache_;
   Random random_;
   std::vector<Request> requests_;
