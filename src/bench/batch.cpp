@@ -35,12 +35,13 @@ void run_together(Executor& executor, int vocab, const BatchWorkload& workload, 
   }
   for (size_t i = 0; i < count; ++i) batch.push_back({&sequences[i], prompts[i], phase, Logits::kLast});
   std::vector<int32_t> tokens(count);
-  const auto choose = [&](std::span<const float> logits) {
-    const size_t row = logits.size() / count;
-    for (size_t i = 0; i < count; ++i) {
+  // Of every `lanes`-th sequence from `lane` on.
+  const auto choose = [&](std::span<const float> logits, size_t lane, size_t lanes) {
+    const size_t row = logits.size() / ((count - lane + lanes - 1) / lanes);
+    for (size_t i = lane, n = 0; i < count; i += lanes, ++n) {
       // Of logits that are not finite a backend gives the complement of a token.
-      const Likeliest choice = logits.empty() ? Likeliest{executor.best()[i], executor.best()[i] >= 0}
-                                              : likeliest(logits.subspan(i * row, row));
+      const Likeliest choice = logits.empty() ? Likeliest{executor.best()[n], executor.best()[n] >= 0}
+                                              : likeliest(logits.subspan(n * row, row));
       if (!choice.finite) {
         sequences.clear();
         fail(explain_not_finite(executor, prompts[i], static_cast<size_t>(workload.prompt_tokens)));
@@ -51,14 +52,22 @@ void run_together(Executor& executor, int vocab, const BatchWorkload& workload, 
   };
   const Logits wish = executor.can_choose() ? Logits::kBest : Logits::kLast;
   auto start = Clock::now();
-  choose(executor.run(batch));
+  choose(executor.run(batch), 0, 1);
   point.prefill_tok_s.push_back(static_cast<double>(count) * workload.prompt_tokens / seconds_since(start));
+  const size_t lanes = std::min(static_cast<size_t>(executor.lanes()), count);
+  const auto begin = [&](size_t lane) {
+    batch.clear();
+    for (size_t i = lane; i < count; i += lanes)
+      batch.push_back({&sequences[i], std::span(&tokens[i], 1), Phase::kDecode, wish});
+    executor.start(batch);
+  };
   start = Clock::now();
+  for (size_t lane = 0; lane < lanes; ++lane) begin(lane);
   for (int step = 0; step < workload.tokens; ++step) {
-    for (size_t i = 0; i < count; ++i) {
-      batch[i] = {&sequences[i], std::span(&tokens[i], 1), Phase::kDecode, wish};
+    for (size_t lane = 0; lane < lanes; ++lane) {
+      choose(executor.finish(), lane, lanes);
+      if (step + 1 < workload.tokens) begin(lane);
     }
-    choose(executor.run(batch));
   }
   point.decode_tok_s.push_back(static_cast<double>(count) * workload.tokens / seconds_since(start));
 }

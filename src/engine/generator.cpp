@@ -16,6 +16,11 @@ double steady_ms() {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+SchedulerOptions with_lanes(SchedulerOptions options, int lanes) {
+  options.lanes = lanes;
+  return options;
+}
+
 }  // namespace
 
 Generator::Generator(Executor& executor, const ModelConfig& config, const Tokenizer* tokenizer, Options options)
@@ -23,7 +28,7 @@ Generator::Generator(Executor& executor, const ModelConfig& config, const Tokeni
       config_(config),
       tokenizer_(tokenizer),
       now_ms_(options.now_ms ? std::move(options.now_ms) : steady_ms),
-      scheduler_(executor.cache(), options.scheduler) {}
+      scheduler_(executor.cache(), with_lanes(options.scheduler, executor.lanes())) {}
 
 Scheduler::Submitted Generator::submit(GenerateRequest request, OnEvent on_event) {
   // One bad token would fail the batch, and with it everybody else's answer.
@@ -61,15 +66,23 @@ void Generator::cancel(uint64_t id) {
 }
 
 bool Generator::step() {
+  const size_t lanes = static_cast<size_t>(executor_.lanes());
+  while (batches_.size() < lanes && start_batch()) continue;
+  if (batches_.empty()) return false;
+  finish_batch();
+  return true;
+}
+
+bool Generator::start_batch() {
   const double begin = now_ms_();
   const std::span<const Scheduler::Row> rows = scheduler_.step(begin);
   if (rows.empty()) return false;
-  batch_.clear();
-  size_t wanted = 0;
+  Batch& batch = batches_.emplace_back();
+  batch.rows = rows;
+  batch.begun_ms = begin;
   for (const Scheduler::Row& row : rows) {
-    batch_.push_back(row.item);
-    if (leaves_choice(row)) batch_.back().want = Logits::kBest;
-    wanted += batch_.back().want == Logits::kLast;
+    batch.items.push_back(row.item);
+    if (leaves_choice(row)) batch.items.back().want = Logits::kBest;
     Request& request = requests_.at(row.id.request);
     if (request.started_ms < 0) {
       request.started_ms = begin;
@@ -81,24 +94,33 @@ bool Generator::step() {
     // Until its first token is chosen: later pieces compute again what was put back.
     if (row.prefill && request.first_token_ms < 0) request.prefilled += static_cast<int>(row.item.tokens.size());
   }
-  const std::string decided = tracing(Trace::kPerf) ? scheduler_.describe() : "";
-  const std::span<const float> logits = executor_.run(batch_);
+  if (tracing(Trace::kPerf)) batch.decided = scheduler_.describe();
+  executor_.start(batch.items);
+  return true;
+}
+
+void Generator::finish_batch() {
+  const std::span<const float> logits = executor_.finish();
   const double now = now_ms_();
-  if (tracing(Trace::kPerf)) trace(Trace::kPerf, fmt::format("{}: {:.2f} ms", decided, now - begin));
+  const Batch batch = std::move(batches_.front());
+  batches_.pop_front();
+  if (tracing(Trace::kPerf)) trace(Trace::kPerf, fmt::format("{}: {:.2f} ms", batch.decided, now - batch.begun_ms));
+  const std::span<const Scheduler::Row> rows = batch.rows;
   scheduler_.ran(now);
+  size_t wanted = 0;
+  for (const BatchItem& item : batch.items) wanted += item.want == Logits::kLast;
   const size_t vocab = wanted > 0 ? logits.size() / wanted : 0;
   const std::span<const int32_t> best = executor_.best();
   size_t at = 0, chosen = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
-    if (batch_[i].want == Logits::kBest) {
+    if (batch.items[i].want == Logits::kBest) {
       take_choices(rows[i], {}, best[chosen++], now);
-    } else if (batch_[i].want == Logits::kLast) {
+    } else if (batch.items[i].want == Logits::kLast) {
       take_choices(rows[i], logits.subspan(at, vocab), -1, now);
       at += vocab;
     }
   }
   fail_requests();
-  return true;
 }
 
 void Generator::fail_requests() {
@@ -123,6 +145,7 @@ bool Generator::leaves_choice(const Scheduler::Row& row) const {
 
 void Generator::take_choices(const Scheduler::Row& row, std::span<const float> logits, int32_t best, double now_ms) {
   const auto entry = requests_.find(row.id.request);
+  if (entry == requests_.end()) return;  // cancelled while the batch was on its way
   Request& request = entry->second;
   if (request.not_finite >= 0) return;
   for (SampleId id = row.id; id.sample < row.id.sample + row.choices; ++id.sample) {

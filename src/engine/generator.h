@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,7 +51,8 @@ class Generator {
   Scheduler::Submitted submit(GenerateRequest request, OnEvent on_event);
   // Ends what is left of a request, with its events, at once. Nothing happens if it has ended.
   void cancel(uint64_t request);
-  // Runs one batch. False: there is nothing to run.
+  // Runs one batch; where the executor takes several at once, as many are on their way when it returns. False: there is
+  // nothing to run.
   bool step();
 
   const Scheduler& scheduler() const { return scheduler_; }
@@ -79,7 +82,16 @@ class Generator {
   std::function<double()> now_ms_;
   Scheduler scheduler_;
   std::map<uint64_t, Request> requests_;
-  std::vector<BatchItem> batch_;
+  struct Batch {
+    std::span<const Scheduler::Row> rows;
+    std::vector<BatchItem> items;
+    std::string decided;  // for --trace perf
+    double begun_ms = 0;
+  };
+  bool start_batch();
+  void finish_batch();
+
+  std::deque<Batch> batches_;     // on their way, the oldest first
   std::vector<uint64_t> failed_;  // requests, by the last batch
 };
 

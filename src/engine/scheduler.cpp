@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "base/error.h"
 
@@ -94,6 +95,11 @@ void Scheduler::remove(Samples& samples, const Sample& sample) {
   samples.erase(std::remove(samples.begin(), samples.end(), &sample), samples.end());
 }
 
+Scheduler::Sample* Scheduler::find_if_there(SampleId id) {
+  const auto request = requests_.find(id.request);
+  return request == requests_.end() ? nullptr : &request->second.samples.at(static_cast<size_t>(id.sample));
+}
+
 Scheduler::Sample& Scheduler::find(SampleId id) {
   return requests_.at(id.request).samples.at(static_cast<size_t>(id.sample));
 }
@@ -104,32 +110,62 @@ bool Scheduler::decoding(const Sample& sample) const {
   return length >= sample.request->spec.prompt.size() && length + 1 == sample.tokens.size();
 }
 
+// Of those that are answered, how many a batch takes, so that every lane has some.
+size_t Scheduler::share() const {
+  const size_t lanes = static_cast<size_t>(options_.lanes);
+  return lanes == 1 ? running_.size() : (running_.size() + lanes - 1) / lanes;
+}
+
 std::span<const Scheduler::Row> Scheduler::step(double now_ms) {
-  begun_ms_ = now_ms;
   ++steps_;
   rows_.clear();
   put_back_now_.clear();
-  const auto is_decoding = [&](const Sample* sample) { return decoding(*sample); };
+  const auto is_decoding = [&](const Sample* sample) { return !sample->busy && decoding(*sample); };
+  const auto is_busy = [](const Sample* sample) { return sample->busy; };
+  const size_t most = share();
+  const bool others = std::any_of(running_.begin(), running_.end(), is_busy);
+  // Whom a piece of a prompt would hold up: who is in this batch, or what another batch had.
+  const auto held_up = [&](size_t rows) {
+    const size_t here = std::min(rows, most);
+    return static_cast<int>(here > 0 || !others ? here : static_cast<size_t>(std::max(decoded_, 1)));
+  };
   // The oldest first: who is put back for somebody older has no row yet.
   bool prefilling = false;
   for (size_t i = 0; i < running_.size(); ++i) {
     Sample& sample = *running_[i];
+    if (sample.busy) {
+      prefilling |= busy_with_prompt(sample);
+      continue;
+    }
     if (decoding(sample)) {
-      add_token(sample);
+      if (rows_.size() < most) add_token(sample);
       continue;
     }
     prefilling = true;
-    const int answered = static_cast<int>(std::count_if(running_.begin(), running_.end(), is_decoding));
-    add_piece(sample, answered);
+    add_piece(sample, held_up(static_cast<size_t>(std::count_if(running_.begin(), running_.end(), is_decoding))));
   }
   // Nobody starts in a step that had to put somebody back, nor beside another's prompt.
   if (!prefilling && put_back_now_.empty()) {
-    const int answered = static_cast<int>(rows_.size());
+    const int answered = held_up(rows_.size());
     if (Sample* started = admit()) add_piece(*started, answered);
   }
   // Those beside whom the piece was left out were put back.
-  if (rows_.empty() && !running_.empty()) add_piece(*running_.front(), 0);
-  return rows_;
+  if (rows_.empty() && !running_.empty() && !others) add_piece(*running_.front(), 0);
+  if (rows_.empty()) return {};
+  for (const Row& row : rows_) find(row.id).busy = true;
+  running_steps_.push_back({std::exchange(rows_, {}), now_ms});
+  return running_steps_.back().rows;
+}
+
+// Did a batch that runs take a piece of its prompt?
+bool Scheduler::busy_with_prompt(const Sample& sample) const {
+  const SampleId id{sample.request->id, sample.index};
+  for (const Step& step : running_steps_) {
+    for (const Row& row : step.rows) {
+      if (row.id == id) return row.prefill;
+    }
+  }
+  return false;
 }
 
 void Scheduler::add_token(Sample& sample) {
@@ -187,7 +223,11 @@ int Scheduler::piece_tokens(Phase phase) const {
 // Puts back the youngest, and at last this one, until there are pages.
 bool Scheduler::make_room(Sample& sample, int tokens) {
   while (!cache_.reserve(sample.sequence, tokens)) {
-    Sample& youngest = *running_.back();
+    // What runs keeps its pages; where nobody else has any, the sample waits.
+    const auto last = std::find_if(running_.rbegin(), running_.rend(), [](const Sample* s) { return !s->busy; });
+    Sample& youngest = **last;
+    if (&youngest == &sample && std::any_of(running_.begin(), running_.end(), [](const Sample* s) { return s->busy; }))
+      return false;
     if (running_.size() == 1) {
       fail({.code = ErrorCode::kInternal,
             .what = "a sequence that is alone has no room",
@@ -265,10 +305,15 @@ Scheduler::Sample* Scheduler::admit() {
 }
 
 void Scheduler::ran(double now_ms) {
-  measure(now_ms - begun_ms_);
-  for (const Row& row : rows_) {
+  ran_ = std::move(running_steps_.front());
+  running_steps_.pop_front();
+  measure(ran_.rows, now_ms - ran_.begun_ms);
+  for (const Row& row : ran_.rows) {
+    Sample* const ran = find_if_there(row.id);  // it may have been cancelled
+    if (!ran) continue;
+    ran->busy = false;
     if (row.choices == 0) continue;
-    Sample& sample = find(row.id);
+    Sample& sample = *ran;
     Request& request = *sample.request;
     if (request.prompted) continue;
     request.prompted = true;
@@ -280,16 +325,16 @@ void Scheduler::ran(double now_ms) {
   }
 }
 
-void Scheduler::measure(double ms) {
+void Scheduler::measure(const std::vector<Row>& rows, double ms) {
   constexpr double kNew = 0.3;  // weight of what was measured last
-  const auto piece = std::find_if(rows_.begin(), rows_.end(), [](const Row& row) { return row.prefill; });
-  if (piece == rows_.end()) {
-    const int rows = static_cast<int>(rows_.size());
-    decode_ms_ = rows == decoded_ ? std::min(ms, decode_ms_ + kNew * (ms - decode_ms_)) : ms;
-    decoded_ = rows;
+  const auto piece = std::find_if(rows.begin(), rows.end(), [](const Row& row) { return row.prefill; });
+  if (piece == rows.end()) {
+    const int count = static_cast<int>(rows.size());
+    decode_ms_ = count == decoded_ ? std::min(ms, decode_ms_ + kNew * (ms - decode_ms_)) : ms;
+    decoded_ = count;
     return;
   }
-  const double others = static_cast<double>(rows_.size() - 1);
+  const double others = static_cast<double>(rows.size() - 1);
   if (others >= decoded_ && ms < decode_ms_) {
     decoded_ = 0;  // that held a pause of the machine, beside which pieces would seem to cost nothing: measure again
     return;
@@ -315,7 +360,9 @@ void Scheduler::finish(SampleId id) {
 }
 
 std::string Scheduler::describe() const {
-  std::string line = fmt::format("step {} at {:.1f} ms:", steps_, begun_ms_);
+  static const Step kNone;
+  const Step& step = running_steps_.empty() ? kNone : running_steps_.back();
+  std::string line = fmt::format("step {} at {:.1f} ms:", steps_, step.begun_ms);
   const auto names = [&](std::string_view what, auto&& wanted, const auto& list, auto&& id_of) {
     bool any = false;
     for (const auto& each : list) {
@@ -328,8 +375,8 @@ std::string Scheduler::describe() const {
     if (any) line += ';';
   };
   names(
-      "decode", [](const Row& row) { return !row.prefill; }, rows_, [](const Row& row) { return row.id; });
-  for (const Row& row : rows_) {
+      "decode", [](const Row& row) { return !row.prefill; }, step.rows, [](const Row& row) { return row.id; });
+  for (const Row& row : step.rows) {
     if (!row.prefill) continue;
     const Sample& sample = requests_.at(row.id.request).samples[static_cast<size_t>(row.id.sample)];
     const size_t begin = static_cast<size_t>(row.item.tokens.data() - sample.tokens.data());

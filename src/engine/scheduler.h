@@ -7,6 +7,9 @@
 //     scheduler.ran(now);
 //     … choose() or finish() for every sample that had logits …
 //   }
+//
+// Where an executor takes several batches at once (Executor::lanes), step() may be called as many times before ran(),
+// which is told of them in their order; each batch then has its share of the sequences.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +31,7 @@ struct SchedulerOptions {
   int queue_per_client = 64;      // of those
   int piece = 512;                // prompt tokens of one step at most: a backend's block
   double piece_ms = 50;           // time that a prompt may add to a step in which others are answered
+  int lanes = 1;                  // steps that may run at once
 };
 
 struct ScheduleRequest {
@@ -60,7 +64,7 @@ class Scheduler {
   };
   // Fails for what can never run: no tokens, more than context(), more samples than sequences.
   Submitted submit(ScheduleRequest request);
-  // At once: no later step has it, and its pages are free. Not between step() and ran().
+  // At once: no later step has it, and its pages are free. Where there is one lane, not between step() and ran().
   void cancel(uint64_t request);
 
   struct Row {
@@ -69,9 +73,10 @@ class Scheduler {
     bool prefill = false;  // a piece of a prompt, or of what is computed again
     int choices = 0;       // samples that choose from its logits, `id` and those after it; 0: no logits
   };
-  // The next batch, for which there is room in the cache; valid until ran(). Empty: there is nothing to run.
+  // The next batch, for which there is room in the cache; valid until the ran() after its own. Empty: there is
+  // nothing to run, or not before a batch that runs.
   std::span<const Row> step(double now_ms);
-  // The executor has run the batch.
+  // The executor has run the batch, the oldest.
   void ran(double now_ms);
   // For every sample that had logits, before the next step: the token that comes next, or that there is none.
   void choose(SampleId id, int32_t token);
@@ -84,7 +89,7 @@ class Scheduler {
   size_t put_back() const { return put_back_.size(); }
   uint64_t times_put_back() const { return times_put_back_; }
 
-  // What step() decided, in one line. Before ran().
+  // What the last step() decided, in one line. Before ran().
   std::string describe() const;
 
  private:
@@ -94,6 +99,11 @@ class Scheduler {
     int index = 0;
     Sequence sequence;            // of tokens that ran
     std::vector<int32_t> tokens;  // the prompt and what was chosen
+    bool busy = false;            // a batch that runs has it
+  };
+  struct Step {
+    std::vector<Row> rows;
+    double begun_ms = 0;
   };
   struct Request {
     uint64_t id = 0;
@@ -110,6 +120,9 @@ class Scheduler {
   static void insert(Samples& samples, Sample& sample);
   static void remove(Samples& samples, const Sample& sample);
   Sample& find(SampleId id);
+  Sample* find_if_there(SampleId id);
+  size_t share() const;
+  bool busy_with_prompt(const Sample& sample) const;
   bool decoding(const Sample& sample) const;
   int piece_tokens(Phase phase) const;
   size_t blocks_to_come(const KvLayout::Group& group, int length, size_t tokens) const;
@@ -120,7 +133,7 @@ class Scheduler {
   Sample* next_waiting();
   Sample* admit();
   void drop(Request& request);
-  void measure(double ms);
+  void measure(const std::vector<Row>& rows, double ms);
 
   KvCache& cache_;
   const SchedulerOptions options_;
@@ -132,13 +145,14 @@ class Scheduler {
   Samples put_back_;                       // whose pages somebody older needed
   std::map<std::string, int> unfinished_;  // samples of requests that have started, by client
   std::map<std::string, int> waiting_of_;  // requests in waiting_, by client
-  std::vector<Row> rows_;
-  std::vector<SampleId> put_back_now_;  // by the last step
-  double begun_ms_ = 0;
-  int decoded_ = 0;                // rows of the last step without a piece
-  double decode_ms_ = 0;           // of such steps, lately
-  double token_ms_[2] = {-1, -1};  // of a piece, by phase, lately; negative: not known
-  int last_most_[2] = {0, 0};      // tokens of the last piece at most, by phase, while others were answered
+  std::deque<Step> running_steps_;         // the oldest first
+  Step ran_;                               // the last that ran
+  std::vector<Row> rows_;                  // of the step that is being made
+  std::vector<SampleId> put_back_now_;     // by the last step
+  int decoded_ = 0;                        // rows of the last step without a piece
+  double decode_ms_ = 0;                   // of such steps, lately
+  double token_ms_[2] = {-1, -1};          // of a piece, by phase, lately; negative: not known
+  int last_most_[2] = {0, 0};              // tokens of the last piece at most, by phase, while others were answered
 };
 
 }  // namespace doppler
