@@ -84,11 +84,11 @@ budget hub 2100
 budget ref 610
 budget cpu 8250
 budget gpu 16680
-budget debug 3900
+budget debug 4000
 budget cluster 1500
 budget engine 3500
 budget bench 2830
 budget serve 4990
-budget cli 5940
+budget cli 6390
 budget api 620
 exit $status

@@ -3,7 +3,7 @@ _doppler() {
   local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} path="" words="" word
   for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
     case "$path $word" in
-      " batch" | " bench" | " config" | " convert" | " debug" | " devices" | " doctor" | " du" | " inspect" | " list" | " perplexity" | " pull" | " rm" | " run" | " serve" | " synth" | " test" | " tokenize" | " verify" | "bench batch" | "bench check" | "bench inference" | "bench kernels" | "bench peers" | "bench serve" | "test correctness") path=${path:+$path }$word ;;
+      " batch" | " bench" | " config" | " convert" | " debug" | " devices" | " doctor" | " du" | " inspect" | " list" | " perplexity" | " pull" | " rm" | " run" | " serve" | " synth" | " test" | " tokenize" | " verify" | "bench batch" | "bench check" | "bench inference" | "bench kernels" | "bench peers" | "bench serve" | "test correctness" | "test inference") path=${path:+$path }$word ;;
     esac
   done
   case "$previous" in
@@ -11,33 +11,34 @@ _doppler() {
     --surface) COMPREPLY=($(compgen -W "native browser" -- "$current")); return ;;
   esac
   case "$path" in
-    "") words="run serve batch pull list du rm convert inspect verify synth bench debug perplexity tokenize devices doctor test config --config --help --log --offline --trace --trace-file --version" ;;
-    "run") words="--backend --chat --config --context --decode-batch --device --gpu-memory --grammar --help --json --json-object --json-schema --log --max-tokens --min-p --no-self-test --no-verify --offline --prompt --prompt-file --prompt-ids --raw --repeat-penalty --sandbox --seed --speculate --stop --system --temperature --threads --top-k --top-p --trace --trace-file --version" ;;
-    "serve") words="--allow-host --api-key --api-key-file --backend --body-limit --cache-memory --config --context --cors --device --drain --gpu-memory --help --host --idle-unload --isolate --log --log-json --log-text --no-auth --no-verify --offline --port --queue --sandbox --sequences --threads --trace --trace-file --version --watch" ;;
-    "batch") words="--backend --cache-memory --config --context --device --gpu-memory --help --log --no-verify --offline --ordered --sequences --shard --threads --trace --trace-file --version" ;;
-    "pull") words="--config --connections --dry-run --help --json --log --no-convert --offline --trace --trace-file --version" ;;
-    "list") words="--config --help --json --log --offline --trace --trace-file --version" ;;
-    "du") words="--config --help --json --log --offline --trace --trace-file --version" ;;
-    "rm") words="--config --dry-run --help --log --offline --trace --trace-file --version" ;;
-    "convert") words="--config --family --force --help --id --ignore-key --json --log --merge-lora --no-tokenizer --offline --quant --sandbox --shard-size --threads --trace --trace-file --version" ;;
-    "inspect") words="--config --context --help --json --log --offline --plan --tensors --trace --trace-file --version" ;;
-    "verify") words="--config --help --json --log --no-hashes --offline --trace --trace-file --version" ;;
-    "synth") words="--config --force --help --id --json --log --offline --quant --seed --shard-size --threads --trace --trace-file --version" ;;
-    "bench") words="inference check kernels batch serve peers --config --help --log --offline --trace --trace-file --version" ;;
-    "bench inference") words="--backend --compare --config --context --decode-batch --depths --device --gpu-memory --help --json --log --offline --output --plot --profile --profile-dir --prompt-tokens --prompts --reference --runs --speculate --surface --tap-layers --threads --tokens --trace --trace-file --version --versus --workload" ;;
-    "bench check") words="--backend --config --help --log --offline --trace --trace-file --version" ;;
-    "bench kernels") words="--checked --config --device --filter --help --json --log --offline --plain --trace --trace-file --version" ;;
-    "bench batch") words="--backend --config --device --help --json --log --offline --output --prompt-tokens --runs --sequences --threads --tokens --trace --trace-file --version" ;;
-    "bench serve") words="--api-key --body --clients --config --endpoint --help --json --log --model --offline --output --plot --prompt-tokens --rate --remote --requests --seconds --seed --shared-prefix --slo-tpot-ms --slo-ttft-ms --timeout --tokens --trace --trace-file --version" ;;
-    "bench peers") words="--config --help --install --json --log --offline --prompt-ids --prompt-tokens --quant --runs --threads --tokens --trace --trace-file --version" ;;
-    "debug") words="--all --backend --bound --chat --compare --config --context --device --dump --gpu-memory --head --help --html --json --layers --log --nan-check --no-verify --offline --position --probe --prompt --prompt-file --prompt-ids --threads --tokens --trace --trace-file --version --watch" ;;
-    "perplexity") words="--against --backend --config --device --gpu-memory --help --ids --json --log --no-verify --offline --stride --text --threads --trace --trace-file --version --window" ;;
-    "tokenize") words="--chat --config --help --json --jsonl --log --offline --trace --trace-file --version" ;;
-    "devices") words="--config --help --json --log --offline --trace --trace-file --version" ;;
-    "doctor") words="--config --device --full --help --json --log --offline --trace --trace-file --version" ;;
-    "test") words="correctness --config --help --log --offline --trace --trace-file --version" ;;
-    "test correctness") words="--config --device --filter --help --json --log --offline --plain --trace --trace-file --unchecked --verbose --version" ;;
-    "config") words="--config --help --log --offline --show --trace --trace-file --version" ;;
+    "") words="run serve batch pull list du rm convert inspect verify synth bench debug perplexity tokenize devices doctor test config --config --debug --help --log --offline --quiet --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
+    "run") words="--backend --chat --config --context --debug --decode-batch --device --gpu-memory --grammar --help --json --json-object --json-schema --log --max-tokens --min-p --no-self-test --no-verify --offline --prompt --prompt-file --prompt-ids --quiet --raw --repeat-penalty --sandbox --seed --speculate --stop --system --temperature --threads --top-k --top-p --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
+    "serve") words="--allow-host --api-key --api-key-file --backend --body-limit --cache-memory --config --context --cors --debug --device --drain --gpu-memory --help --host --idle-unload --isolate --log --log-json --log-text --no-auth --no-verify --offline --port --queue --quiet --sandbox --sequences --threads --trace --trace-file --trace-layers --trace-steps --verbose --version --watch" ;;
+    "batch") words="--backend --cache-memory --config --context --debug --device --gpu-memory --help --log --no-verify --offline --ordered --quiet --sequences --shard --threads --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
+    "pull") words="--config --connections --debug --dry-run --help --json --log --no-convert --offline --quiet --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
+    "list") words="--config --debug --help --json --log --offline --quiet --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
+    "du") words="--config --debug --help --json --log --offline --quiet --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
+    "rm") words="--config --debug --dry-run --help --log --offline --quiet --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
+    "convert") words="--config --debug --family --force --help --id --ignore-key --json --log --merge-lora --no-tokenizer --offline --quant --quiet --sandbox --shard-size --threads --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
+    "inspect") words="--config --context --debug --help --json --log --offline --plan --quiet --tensors --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
+    "verify") words="--config --debug --help --json --log --no-hashes --offline --quiet --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
+    "synth") words="--config --debug --force --help --id --json --log --offline --quant --quiet --seed --shard-size --threads --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
+    "bench") words="inference check kernels batch serve peers --config --debug --help --log --offline --quiet --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
+    "bench inference") words="--backend --compare --config --context --debug --decode-batch --depths --device --gpu-memory --headed --help --json --log --model --offline --output --plot --profile --profile-dir --prompt-tokens --prompts --quiet --reference --runs --speculate --surface --tap-layers --threads --tokens --trace --trace-file --trace-layers --trace-steps --verbose --version --versus --workload" ;;
+    "bench check") words="--backend --config --debug --help --log --offline --quiet --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
+    "bench kernels") words="--checked --config --debug --device --filter --help --json --log --offline --plain --quiet --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
+    "bench batch") words="--backend --config --debug --device --help --json --log --offline --output --prompt-tokens --quiet --runs --sequences --threads --tokens --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
+    "bench serve") words="--api-key --body --clients --config --debug --endpoint --help --json --log --model --offline --output --plot --prompt-tokens --quiet --rate --remote --requests --seconds --seed --shared-prefix --slo-tpot-ms --slo-ttft-ms --timeout --tokens --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
+    "bench peers") words="--config --debug --help --install --json --log --offline --prompt-ids --prompt-tokens --quant --quiet --runs --threads --tokens --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
+    "debug") words="--all --backend --bound --chat --compare --config --context --debug --device --dump --gpu-memory --head --help --html --json --layers --log --model --nan-check --no-verify --offline --position --probe --prompt --prompt-file --prompt-ids --quiet --threads --tokens --trace --trace-file --trace-layers --trace-steps --verbose --version --watch" ;;
+    "perplexity") words="--against --backend --config --debug --device --gpu-memory --help --ids --json --log --no-verify --offline --quiet --stride --text --threads --trace --trace-file --trace-layers --trace-steps --verbose --version --window" ;;
+    "tokenize") words="--chat --config --debug --help --json --jsonl --log --offline --quiet --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
+    "devices") words="--config --debug --help --json --log --offline --quiet --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
+    "doctor") words="--config --debug --device --full --help --json --log --offline --quiet --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
+    "test") words="correctness inference --config --debug --help --log --offline --quiet --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
+    "test correctness") words="--config --debug --device --filter --help --json --log --offline --perf --plain --quiet --trace --trace-file --trace-layers --trace-steps --unchecked --verbose --version" ;;
+    "test inference") words="--backend --config --debug --device --help --json --log --model --offline --perf --prompt --quiet --tokens --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
+    "config") words="--config --debug --help --log --offline --quiet --show --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
   esac
   if [[ $current == -* || -z $path ]]; then
     COMPREPLY=($(compgen -W "$words" -- "$current"))

@@ -76,6 +76,7 @@ class NativeSurface : public BenchSurface {
                                .device = workload_.device,
                                .gpu_memory = workload_.gpu_memory});
     const double ms = ms_since(start);
+    trace_steps(*executor_, *model_);
     if (!workload_.tapped_layers.empty()) {
       // Somebody looks: the copies are made and read, the numbers go nowhere.
       const auto ignore = [](const Step&, std::span<const float>, int, int) {};

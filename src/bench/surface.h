@@ -38,7 +38,7 @@ class BenchSurface {
 std::unique_ptr<BenchSurface> native_surface(const std::filesystem::path& model, const InferenceWorkload& workload,
                                              int context, const OnStatus& progress);
 
-// A page of headless Chromium: a script drives it, and we tell the script what to do.
+// A page of Chromium, headless unless the command says --headed: a script drives it, and we tell the script what to do.
 struct BrowserOptions {
   std::vector<std::string> command;   // web/tools/bench.mjs, which answers JSON lines
   std::filesystem::path profile_dir;  // the browser's profile, kept; empty: one for this run alone

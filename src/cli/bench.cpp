@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <memory>
 
 #include "base/error.h"
@@ -19,10 +20,10 @@ namespace fs = std::filesystem;
 namespace {
 
 struct InferenceArguments {
-  std::string model, versus, output, plot, workload_name, surface = "native", profile_dir;
+  std::string model, versus, output, plot, workload_name, surface, profile_dir;
   std::vector<std::string> compare;
   InferenceWorkload workload;
-  bool json = false, profile = false, speculate = false;
+  bool json = false, profile = false, speculate = false, headed = false;
   Option prompt_tokens, tokens;
 };
 
@@ -49,7 +50,7 @@ InferenceWorkload resolved_workload(const InferenceArguments& a) {
 
 // For InferenceWorkload::surface. Fails where what drives the browser is missing. `profile_dir` empty: a profile for
 // this run alone.
-MakeSurface browser_for_bench(const std::string& profile_dir) {
+MakeSurface browser_for_bench(const std::string& profile_dir, bool headed) {
   const fs::path build = program_path().parent_path();
   const fs::path script = build.parent_path() / "web/tools/bench.mjs";
   if (!file_exists(script)) {
@@ -58,7 +59,16 @@ MakeSurface browser_for_bench(const std::string& profile_dir) {
           .where = script.string(),
           .todo = "Run the program from its source tree's build folder"});
   }
-  const BrowserOptions options{{node_program().string(), script.string(), "--build", build.string()}, profile_dir};
+  BrowserOptions options{{node_program().string(), script.string(), "--build", build.string()}, profile_dir};
+  if (headed) {
+    if (!std::getenv("DISPLAY") && !std::getenv("WAYLAND_DISPLAY")) {
+      fail({.code = ErrorCode::kUsage,
+            .what = "a window needs a screen, and neither DISPLAY nor WAYLAND_DISPLAY names one",
+            .where = "--headed",
+            .todo = "Leave --headed out, or run it where a screen is, such as under xvfb-run"});
+    }
+    options.command.emplace_back("--headed");
+  }
   return [options](const fs::path& model, const InferenceWorkload& workload, int context, const OnStatus& progress) {
     return browser_surface(options, model, workload, context, progress);
   };
@@ -93,7 +103,8 @@ void choose_surface(const InferenceArguments& a, const std::string& model, Infer
   const auto refuse = [](const char* what, const char* todo) {
     fail({.code = ErrorCode::kUsage, .what = what, .where = "bench inference", .todo = todo});
   };
-  if (a.surface == "native") {
+  if (a.headed && a.surface == "native") refuse("--headed is a browser's", "Leave --surface native out");
+  if (a.surface != "browser" && !a.headed) {
     if (!a.profile_dir.empty()) refuse("--profile-dir is a browser's", "Add --surface browser");
     return;
   }
@@ -108,7 +119,7 @@ void choose_surface(const InferenceArguments& a, const std::string& model, Infer
   }
   check_for_browser(model, workload);
   if (!a.versus.empty()) check_for_browser(a.versus, workload);
-  workload.surface = browser_for_bench(a.profile_dir);
+  workload.surface = browser_for_bench(a.profile_dir, a.headed);
 }
 
 void run_inference(const InferenceArguments& a) {
@@ -164,8 +175,8 @@ void add_bench(Verb app) {
   bench.need_verb();
   auto arguments = std::make_shared<InferenceArguments>();
   Verb inference = bench.add_verb("inference", "Prefill and decode speed, load time, memory, bandwidth");
-  inference.add_option("model", arguments->model, kModelHelp);
-  inference.add_option("--workload", arguments->workload_name, "xs, s, m, l or xl: 64 to 8192 prompt tokens");
+  inference.add_option("model,-m,--model", arguments->model, kModelHelp);
+  inference.add_option("--prompt,--workload", arguments->workload_name, "xs, s, m, l or xl: 64 to 8192 prompt tokens");
   arguments->prompt_tokens =
       inference.add_option("--prompt-tokens", arguments->workload.prompt_tokens, "Tokens of the prompt").show_default();
   arguments->tokens = inference.add_option("--tokens", arguments->workload.tokens, "Tokens to decode").show_default();
@@ -203,7 +214,9 @@ void add_bench(Verb app) {
                      "Decode an answer that repeats its prompt, with speculation and without");
   inference.add_option("--surface", arguments->surface, "native, or browser: the same engine in headless Chromium")
       .one_of({"native", "browser"})
-      .show_default();
+      .default_text("native");
+  inference.add_flag("--headed", arguments->headed,
+                     "In a browser with a window, which --surface browser otherwise has not");
   inference.add_option("--profile-dir", arguments->profile_dir,
                        "With --surface browser: a profile to keep, so that the next run finds the model stored");
   inference.finish(

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <memory>
 
@@ -10,13 +11,18 @@
 #include "cli/verbs.h"
 
 namespace doppler {
-namespace {
+bool matches_filter(const std::string& name, const std::string& filter) {
+  const auto plain = [](const std::string& text) {
+    std::string letters;
+    for (const char c : text) {
+      if (std::isalnum(static_cast<unsigned char>(c)) != 0) letters += static_cast<char>(std::tolower(c));
+    }
+    return letters;
+  };
+  return plain(name).find(plain(filter)) != std::string::npos;
+}
 
-struct KernelsArguments : KernelChoice {
-  bool checked = false;
-};
-
-void run_kernels(const KernelsArguments& arguments) {
+void print_kernel_speeds(const KernelSpeeds& arguments) {
   gpu::Device device({.adapter = arguments.device, .unchecked = !arguments.checked, .plain = arguments.plain});
   const double peak = gpu::measure_copy_bandwidth(device);
   Json results = Json::array();
@@ -46,16 +52,14 @@ void run_kernels(const KernelsArguments& arguments) {
   }
 }
 
-}  // namespace
-
 void add_bench_kernels(Verb bench) {
-  auto arguments = std::make_shared<KernelsArguments>();
+  auto arguments = std::make_shared<KernelSpeeds>();
   Verb kernels = bench.add_verb("kernels", "GPU kernels one by one, beside the device's copy bandwidth");
   arguments->declare(kernels);
   kernels.add_flag("--checked", arguments->checked, "With bounds checks in kernels");
   kernels.add_flag("--plain", arguments->plain, "Without subgroups and other optional features");
   kernels.finish(arguments->json, "Example:\n  doppler bench kernels --filter matvec",
-                 [arguments] { run_kernels(*arguments); });
+                 [arguments] { print_kernel_speeds(*arguments); });
 }
 
 }  // namespace doppler

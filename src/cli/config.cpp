@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "cli/nested_config.h"
 
 namespace doppler {
 namespace {
@@ -19,7 +20,7 @@ struct ConfigPreset {
 constexpr ConfigPreset kPresets[] = {
     {"default", R"({"log": "info"})"},
     {"bench", R"({"log": "silent", "no_self_test": true, "decode_batch": 16, "runs": 5})"},
-    {"debug", R"({"log": "verbose", "trace": "loader,perf", "nan_check": true})"},
+    {"debug", R"({"log": "verbose", "trace": "all", "nan_check": true})"},
 };
 
 std::string option_of(std::string key) {
@@ -41,7 +42,9 @@ void merge(Config& config, const Json& json, const std::string& source) {
           .expected = "{\"key\": value, …}",
           .got = brief(json)});
   }
-  if (const Json* preset = find(json, "preset")) {
+  const Json* preset = find(json, "preset");
+  if (!preset) preset = find(json, "extends");
+  if (preset) {
     const ConfigPreset* found = preset->is_string() ? find_preset(preset->get<std::string>()) : nullptr;
     if (!found) {
       fail({.code = ErrorCode::kUsage,
@@ -53,7 +56,12 @@ void merge(Config& config, const Json& json, const std::string& source) {
     merge(config, parse_json(found->json, found->name), fmt::format("preset {}", found->name));
   }
   for (const auto& [key, value] : json.items()) {
-    if (key != "preset") config[key] = {value, source};
+    if (key == "runtime") {
+      const Json flat = flat_config(value, source);
+      for (const auto& [name, setting] : flat.items()) config[name] = {setting, source};
+    } else if (key != "preset" && key != "extends") {
+      config[key] = {value, source};
+    }
   }
 }
 
@@ -152,6 +160,14 @@ Config take_config(std::vector<std::string>& arguments) {
       add_source(config, arguments[++i]);
     } else if (arguments[i].compare(0, 9, "--config=") == 0) {
       add_source(config, arguments[i].substr(9));
+    } else if (arguments[i] == "--debug" || arguments[i] == "--verbose" || arguments[i] == "--quiet") {
+      const char* const log = arguments[i] == "--quiet" ? "silent" : "verbose";
+      if (arguments[i] == "--debug") {
+        add_source(config, "debug");
+      } else {
+        merge(config, {{"log", log}}, arguments[i]);
+      }
+      kept.push_back(arguments[i]);
     } else {
       kept.push_back(arguments[i]);
     }

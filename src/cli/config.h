@@ -18,7 +18,8 @@ struct ConfigValue {
 using Config = std::map<std::string, ConfigValue>;
 
 // Takes every --config out of the arguments and merges them, presets first where a config names one by its key
-// "preset". Fails for a file that is none.
+// "preset" or "extends"; --debug is the preset of this name, --verbose and --quiet are levels of --log. Nested keys
+// below "runtime" become ours (nested_config.h). Fails for a file that is none.
 Config take_config(std::vector<std::string>& arguments);
 
 // Adds the options that the config sets and the arguments do not. A key that no verb

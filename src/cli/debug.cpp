@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <numeric>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -75,23 +74,6 @@ Stages read_reference(const std::string& word) {
   return read_stages(path);
 }
 
-struct Scored {
-  int32_t id;
-  float logit;
-};
-
-std::vector<Scored> top_logits(std::span<const float> logits, size_t count) {
-  std::vector<int32_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  count = std::min(count, order.size());
-  std::partial_sort(
-      order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),
-      [&](int32_t x, int32_t y) { return logits[static_cast<size_t>(x)] > logits[static_cast<size_t>(y)]; });
-  std::vector<Scored> top;
-  for (size_t i = 0; i < count; ++i) top.push_back({order[i], logits[static_cast<size_t>(order[i])]});
-  return top;
-}
-
 std::string quoted_piece(const LoadedModel& model, int32_t id) {
   return model.tokenizer ? model.tokenizer->decode(std::vector<int32_t>{id}, false) : fmt::format("<{}>", id);
 }
@@ -112,7 +94,7 @@ std::vector<std::pair<std::string, int32_t>> watched(const DebugArguments& a, co
 
 Json logits_json(const DebugArguments& a, const LoadedModel& model, std::span<const float> logits) {
   Json json = {{"top", Json::array()}, {"watch", Json::array()}};
-  for (const Scored& s : top_logits(logits, 5)) {
+  for (const ScoredToken& s : likeliest(logits, 5)) {
     json["top"].push_back({{"id", s.id}, {"text", quoted_piece(model, s.id)}, {"logit", s.logit}});
   }
   for (const auto& [text, id] : watched(a, model)) {
@@ -129,6 +111,11 @@ void print_logits(const Json& json) {
     fmt::print("{:<26}{:>8}{:>12.4f}\n", fmt::format("'{}'", visible(t["text"].get<std::string>())), t["id"].get<int>(),
                t["logit"].get<double>());
   }
+  fmt::print("TOP5");
+  for (const Json& t : json["top"]) {
+    fmt::print(" '{}'={:.4f}", visible(t["text"].get<std::string>()), t["logit"].get<double>());
+  }
+  fmt::print("\n");
   for (const Json& w : json["watch"]) {
     fmt::print("{:<26}{:>8}{:>12.4f}  (place {})\n", fmt::format("watched '{}'", visible(w["text"].get<std::string>())),
                w["id"].get<int>(), w["logit"].get<double>(), w["rank"].get<int>());
@@ -152,8 +139,12 @@ void write_dump(const std::string& folder, const Stages& run, const LoadedModel&
 Stages run_watched(const DebugArguments& a, const LoadedModel& model, Executor& executor,
                    std::span<const int32_t> prompt, const TapSteps& steps) {
   Tap watch;
-  if (a.nan_check) {
-    watch = [](const Step& step, std::span<const float> data, int tokens, int position) {
+  const TapSteps traced = traced_steps(model.plan);
+  if (a.nan_check || !traced.empty()) {
+    watch = [&a, &traced, lines = trace_tap()](const Step& step, std::span<const float> data, int tokens,
+                                               int position) {
+      if (traced.count(step.name) > 0) lines(step, data, tokens, position);
+      if (!a.nan_check) return;
       if (const auto found = first_not_finite(step, data, tokens, position)) throw NotFinite(*found);
     };
   }
@@ -187,7 +178,9 @@ void debug(const DebugArguments& a) {
           .todo = "Leave the prompt out: the reference knows its own"});
   }
   std::vector<Probe> probes;
-  for (const std::string& text : a.probes) probes.push_back(parse_probe(text, model.plan));
+  for (const std::string& text : a.probes) {
+    for (Probe& one : parse_probe(text, model.plan, a.layers)) probes.push_back(std::move(one));
+  }
   const TapSteps steps = steps_of_layers(model.plan, a.layers);
   const int context = std::max(a.context, static_cast<int>(prompt.size()) + a.tokens);
   const BackendChoice backend = choose_backend(a.backend, a.device);
@@ -231,8 +224,10 @@ void debug(const DebugArguments& a) {
   if (!probes.empty()) json["probes"] = Json::array();
   for (const Probe& p : probes) {
     for (const ProbedValue& v : probe(p, run)) {
-      json["probes"].push_back({{"stage", v.stage}, {"position", v.position}, {"dim", v.column}, {"value", v.value}});
-      if (!a.json) fmt::print("{}[{}, {}] = {:.9g}\n", v.stage, v.position, v.column, v.value);
+      json["probes"].push_back(
+          {{"id", p.id}, {"stage", v.stage}, {"position", v.position}, {"dim", v.column}, {"value", v.value}});
+      if (a.json) continue;
+      fmt::print("{}{}[{}, {}] = {:.9g}\n", p.id.empty() ? "" : p.id + ": ", v.stage, v.position, v.column, v.value);
     }
   }
   if (!a.dump.empty()) write_dump(a.dump, run, model);
@@ -246,7 +241,7 @@ void debug(const DebugArguments& a) {
 void add_debug(Verb app) {
   auto a = std::make_shared<DebugArguments>();
   Verb verb = app.add_verb("debug", "Look into a run, and name the first step that is wrong");
-  verb.add_option("model", a->model, kModelHelp);
+  verb.add_option("model,-m,--model", a->model, kModelHelp);
   verb.add_option("--prompt", a->prompt,
                   fmt::format("The text, as it is (default: the reference's, or '{}')", kUsualPrompt));
   verb.add_option("--prompt-file", a->prompt_file, "Read the text from a file");
@@ -262,7 +257,9 @@ void add_debug(Verb app) {
       .delimiter(',')
       .one_word();
   verb.add_option("--watch", a->watch, "Print this token's logit (repeatable)").repeatable().one_word();
-  verb.add_option("--probe", a->probes, "Exact values: 'stage=logits,tokens=-1,dims=476,3868' (repeatable)")
+  verb.add_option(
+          "--probe", a->probes,
+          "Exact values: 'stage=logits,tokens=-1,dims=476,3868' or 'stage=q_rope,layers=0,3,dims=0' (repeatable)")
       .repeatable()
       .one_word();
   verb.add_option("--tokens", a->tokens, "Go on for so many tokens, and look into those too").not_negative();

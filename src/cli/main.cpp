@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -22,6 +23,29 @@ bool has_verb(const doppler::Verb& program, const std::string& name) {
   return std::any_of(verbs.begin(), verbs.end(), [&](const doppler::Verb& verb) { return verb.name() == name; });
 }
 
+int whole_number(const std::string& text, const char* where) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size() && value >= 0) return value;
+  doppler::fail({.code = doppler::ErrorCode::kUsage, .what = "a whole number is needed", .where = where, .got = text});
+}
+
+void trace_layers(const std::string& list) {
+  doppler::TraceLimits limits = doppler::trace_limits();
+  for (size_t at = 0; at <= list.size();) {
+    const size_t comma = std::min(list.find(',', at), list.size());
+    limits.layers.push_back(whole_number(list.substr(at, comma - at), "--trace-layers"));
+    at = comma + 1;
+  }
+  doppler::set_trace_limits(std::move(limits));
+}
+
+void trace_decode_steps(const std::string& number) {
+  doppler::TraceLimits limits = doppler::trace_limits();
+  limits.decode_steps = whole_number(number, "--trace-steps");
+  doppler::set_trace_limits(std::move(limits));
+}
+
 // --log, --trace, --trace-file, --offline and --config belong to every verb.
 void add_common(doppler::Verb program) {
   program.add_option_function("--log", doppler::set_log_level, "How much is said: silent, info or verbose")
@@ -29,6 +53,13 @@ void add_common(doppler::Verb program) {
   program.add_option_function("--trace", doppler::set_trace,
                               "Lines about loader, kernels, logits, embed, attn, ffn, kv, sample, buffers, "
                               "perf or all; -subject takes one out");
+  program.add_option_function("--trace-layers", trace_layers, "Of the lines about layers only these: 0,12,25");
+  program.add_option_function("--trace-steps", trace_decode_steps,
+                              "Lines about so many decoded tokens, after those about the prompt (default: all)");
+  static bool ignored = false;  // config.cpp has read them
+  program.add_flag("--debug", ignored, "The same as --config debug: verbose, everything traced, NaN looked for");
+  program.add_flag("--verbose", ignored, "The same as --log verbose");
+  program.add_flag("--quiet", ignored, "The same as --log silent");
   doppler::add_trace_file(program);
   doppler::add_offline(program);
   program.add_option("--config", "Options from a file, from JSON, or a preset: default, bench, debug")

@@ -51,6 +51,7 @@ void run_perplexity(PerplexityArguments a) {
   const ExecutorOptions options{
       .context = a.score.window, .threads = a.threads, .device = a.device, .gpu_memory = a.gpu_memory};
   const auto executor = make_executor(model, a.backend, options, !a.no_verify);
+  trace_steps(*executor, model);
   std::unique_ptr<LoadedModel> other;
   std::unique_ptr<Executor> against;
   if (!a.against.empty()) {

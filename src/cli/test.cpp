@@ -1,4 +1,4 @@
-// `doppler test correctness`: every kernel on this machine's device against the truth.
+// `doppler test`: every kernel on this machine's device against the truth, and a whole model against plain code.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace doppler {
 namespace {
 
 struct CorrectnessArguments : KernelChoice {
-  bool unchecked = false, verbose = false;
+  bool unchecked = false, verbose = false, perf = false;
 };
 
 void run_correctness(const CorrectnessArguments& arguments) {
@@ -52,6 +52,20 @@ void run_correctness(const CorrectnessArguments& arguments) {
     fmt::print("{} cases passed, {} failed; worst error {:.3f} of its bound\n", passed, failed, worst);
   }
   if (failed != 0) throw CheckFailed{};
+  if (arguments.perf) print_kernel_speeds({static_cast<const KernelChoice&>(arguments), false});
+}
+
+Verb add_correctness(Verb test, const char* name) {
+  auto arguments = std::make_shared<CorrectnessArguments>();
+  Verb correctness = test.add_verb(name, "Every GPU kernel against the truth; doppler test kernels is the same");
+  arguments->declare(correctness);
+  correctness.add_flag("--plain", arguments->plain, "Without subgroups and other optional features");
+  correctness.add_flag("--unchecked", arguments->unchecked, "Without bounds checks in kernels, as fast runs use them");
+  correctness.add_flag("-v,--verbose", arguments->verbose, "Print the cases that pass, too");
+  correctness.add_flag("--perf", arguments->perf, "And then how fast they are, as bench kernels says it");
+  correctness.finish(arguments->json, "Example:\n  doppler test correctness --filter matvec -v",
+                     [arguments] { run_correctness(*arguments); });
+  return correctness;
 }
 
 }  // namespace
@@ -59,14 +73,9 @@ void run_correctness(const CorrectnessArguments& arguments) {
 void add_test(Verb app) {
   Verb test = app.add_verb("test", "Check that this machine computes what it should");
   test.need_verb();
-  auto arguments = std::make_shared<CorrectnessArguments>();
-  Verb correctness = test.add_verb("correctness", "Every GPU kernel against the truth");
-  arguments->declare(correctness);
-  correctness.add_flag("--plain", arguments->plain, "Without subgroups and other optional features");
-  correctness.add_flag("--unchecked", arguments->unchecked, "Without bounds checks in kernels, as fast runs use them");
-  correctness.add_flag("-v,--verbose", arguments->verbose, "Print the cases that pass, too");
-  correctness.finish(arguments->json, "Example:\n  doppler test correctness --filter matvec -v",
-                     [arguments] { run_correctness(*arguments); });
+  add_correctness(test, "correctness");
+  add_correctness(test, "kernels").hide();  // the same by another name
+  add_test_inference(test);
 }
 
 }  // namespace doppler

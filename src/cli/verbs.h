@@ -31,4 +31,6 @@ void add_bench_peers(Verb bench);
 void add_bench_batch(Verb bench);
 void add_bench_serve(Verb bench);
 
+void add_test_inference(Verb test);  // a verb of test
+
 }  // namespace doppler

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 
 #include "base/error.h"
@@ -13,7 +15,7 @@ namespace {
   fail({.code = ErrorCode::kUsage,
         .what = "a probe that cannot be read: " + why,
         .where = "--probe",
-        .expected = "'stage=layer3.attn_norm,tokens=-1,dims=0,5'",
+        .expected = "'stage=layer3.attn_norm,tokens=-1,dims=0,5' or 'stage=attn_norm,layers=0,3,dims=0'",
         .got = text});
 }
 
@@ -26,10 +28,11 @@ int whole_number(const std::string& word, const std::string& text) {
 
 }  // namespace
 
-Probe parse_probe(const std::string& text, const Plan& plan) {
+std::vector<Probe> parse_probe(const std::string& text, const Plan& plan, std::span<const int> tapped) {
   Probe probe;
   std::string key;
-  bool tokens_given = false;
+  std::vector<int> layers(tapped.begin(), tapped.end());
+  bool tokens_given = false, layers_given = false;
   for (size_t at = 0; at <= text.size();) {
     const size_t comma = std::min(text.find(',', at), text.size());
     std::string word = text.substr(at, comma - at);
@@ -40,6 +43,12 @@ Probe parse_probe(const std::string& text, const Plan& plan) {
     }
     if (key == "stage") {
       probe.stage = word;
+    } else if (key == "id") {
+      probe.id = word;
+    } else if (key == "layers") {
+      if (!layers_given) layers.clear();
+      layers_given = true;
+      layers.push_back(whole_number(word, text));
     } else if (key == "tokens") {
       if (!tokens_given) probe.tokens.clear();
       tokens_given = true;
@@ -47,17 +56,69 @@ Probe parse_probe(const std::string& text, const Plan& plan) {
     } else if (key == "dims") {
       probe.dims.push_back(whole_number(word, text));
     } else {
-      bad_probe(text, "it has the keys stage, tokens and dims");
+      bad_probe(text, "it has the keys stage, layers, tokens, dims and id");
     }
   }
-  if (!plan.find(probe.stage)) {
+  const std::vector<std::string> names = steps_of_word(probe.stage, plan, layers);
+  if (names.empty()) {
     fail({.code = ErrorCode::kUsage,
           .what = "a probe names a step that the model does not have",
           .where = "--probe",
-          .got = probe.stage,
+          .got = text,
           .todo = "doppler inspect MODEL --plan lists them"});
   }
-  return probe;
+  std::vector<Probe> probes;
+  for (const std::string& name : names) {
+    probes.push_back(probe);
+    probes.back().stage = name;
+  }
+  return probes;
+}
+
+std::vector<std::string> steps_of_word(const std::string& word, const Plan& plan, std::span<const int> layers) {
+  if (plan.find(word)) return {word};
+  struct Alias {
+    std::string_view word;
+    std::array<std::string_view, 2> ours;  // the first that a layer has
+  };
+  static constexpr Alias kAliases[] = {{"attn_normed", {"attn_norm"}},
+                                       {"attn_out", {"attn_gated", "attention"}},
+                                       {"o_proj", {"attn_out"}},
+                                       {"post_attn", {"attn_residual"}},
+                                       {"ffn_in", {"pre_ffn_norm", "attn_residual"}},
+                                       {"ffn_normed", {"pre_ffn_norm"}},
+                                       {"ffn_gate", {"gate_proj", "experts_gate_up"}},
+                                       {"ffn_up", {"up_proj", "experts_gate_up"}},
+                                       {"ffn_act", {"glu"}},
+                                       {"layer_out", {"out"}}};
+  int last = -1;
+  for (const Step& step : plan.steps) last = std::max(last, step.layer);
+  const auto out_of = [](int layer) { return layer < 0 ? std::string("embed") : fmt::format("layer{}.out", layer); };
+  if (word == "embed_out") return {"embed"};
+  if (word == "pre_final_norm") return {out_of(last)};
+  if (word == "logits_final") return {"logits"};
+  if (word == "raw_logits") return {"logits"};  // of a model that neither scales nor caps them
+  const auto* const alias =
+      std::find_if(std::begin(kAliases), std::end(kAliases), [&](const Alias& a) { return a.word == word; });
+  std::vector<std::string> names;
+  for (int layer = 0; layer <= last; ++layer) {
+    if (!layers.empty() && std::find(layers.begin(), layers.end(), layer) == layers.end()) continue;
+    if (word == "attn_input") names.push_back(out_of(layer - 1));
+    const auto take = [&](std::string_view part) {
+      std::string name = fmt::format("layer{}.{}", layer, part);
+      const bool there = plan.find(name) != nullptr;
+      if (there) names.push_back(std::move(name));
+      return there;
+    };
+    if (alias == std::end(kAliases)) {
+      take(word);
+    } else {
+      for (const std::string_view part : alias->ours) {
+        if (take(part)) break;
+      }
+    }
+  }
+  return names;
 }
 
 std::vector<ProbedValue> probe(const Probe& probe, const Stages& stages) {

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
+#include <map>
+#include <numeric>
 
 #include "base/error.h"
 #include "debug/statistics.h"
@@ -57,6 +60,7 @@ std::string statistics_table(const Stages& stages, const Plan& plan, std::span<c
       const TensorStatistics s = statistics(stage.row(row));
       text += fmt::format("{:<26}{}{}{}{}{}", stage.name, number(s.min), number(s.max), number(s.mean), number(s.rms),
                           number(s.max_abs));
+      if (const std::string tag = step ? tag_of(*step) : ""; !tag.empty()) text += "  " + tag;
       if (s.not_finite > 0) text += fmt::format("  {} of {} not finite", s.not_finite, s.count);
       text += "\n";
     }
@@ -181,21 +185,54 @@ Trace subject_of(const Step& step) {
 }
 
 TapSteps traced_steps(const Plan& plan) {
+  const std::vector<int>& layers = trace_limits().layers;
   TapSteps steps;
   for (const Step& step : plan.steps) {
-    if (tracing(subject_of(step))) steps.insert(step.name);
+    const bool here =
+        layers.empty() || step.layer < 0 || std::find(layers.begin(), layers.end(), step.layer) != layers.end();
+    if (here && tracing(subject_of(step))) steps.insert(step.name);
   }
   return steps;
 }
 
+std::string tag_of(const Step& step) {
+  if (step.name == "final_norm") return "FINAL_HIDDEN";
+  if (step.name == "logits") return "TOP5";
+  return step.layer >= 0 && step.name.ends_with(".out") ? fmt::format("LAYER_{}", step.layer) : "";
+}
+
 Tap trace_tap() {
-  return [](const Step& step, std::span<const float> data, int tokens, int position) {
+  // Decoded tokens of each step: what it is first seen with is the prompt.
+  return [decoded = std::map<std::string, int>()](const Step& step, std::span<const float> data, int tokens,
+                                                  int position) mutable {
     if (tokens < 1) return;
-    const TensorStatistics s = statistics(data.last(data.size() / static_cast<size_t>(tokens)));
-    trace(subject_of(step),
-          fmt::format("{:<22} position {:<5} min {:.4g} max {:.4g} mean {:.4g} rms {:.4g}{}", step.name,
-                      position + tokens - 1, s.min, s.max, s.mean, s.rms, s.not_finite > 0 ? " NOT FINITE" : ""));
+    if (const int most = trace_limits().decode_steps; most > 0) {
+      const auto [seen, first] = decoded.try_emplace(step.name, 0);
+      if (!first && (seen->second += tokens) > most) return;
+    }
+    const std::span<const float> row = data.last(data.size() / static_cast<size_t>(tokens));
+    const TensorStatistics s = statistics(row);
+    std::string line = fmt::format("{:<22} position {:<5} min {:.4g} max {:.4g} mean {:.4g} rms {:.4g} maxAbs={:.4g}{}",
+                                   step.name, position + tokens - 1, s.min, s.max, s.mean, s.rms, s.max_abs,
+                                   s.not_finite > 0 ? " NOT FINITE" : "");
+    if (const std::string tag = tag_of(step); !tag.empty()) line = tag + " " + line;
+    if (step.name == "logits") {
+      for (const ScoredToken& t : likeliest(row, 5)) line += fmt::format(" {}:{:.2f}", t.id, t.logit);
+    }
+    trace(subject_of(step), line);
   };
+}
+
+std::vector<ScoredToken> likeliest(std::span<const float> logits, size_t count) {
+  std::vector<int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  count = std::min(count, order.size());
+  std::partial_sort(
+      order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),
+      [&](int32_t x, int32_t y) { return logits[static_cast<size_t>(x)] > logits[static_cast<size_t>(y)]; });
+  std::vector<ScoredToken> top;
+  for (size_t i = 0; i < count; ++i) top.push_back({order[i], logits[static_cast<size_t>(order[i])]});
+  return top;
 }
 
 }  // namespace doppler

@@ -34,11 +34,20 @@ struct NotFinite {
 std::optional<NotFinite> first_not_finite(const Step& step, std::span<const float> data, int tokens, int position);
 Json not_finite_json(const NotFinite& found);
 
+struct ScoredToken {
+  int32_t id = 0;
+  float logit = 0;
+};
+std::vector<ScoredToken> likeliest(std::span<const float> logits, size_t count);  // the likeliest first
+
 // Lines about steps as they run, for --trace embed, attn, ffn and logits. subject_of: what a step is part of.
 Trace subject_of(const Step& step);
 // The steps that the traces which are on ask for; empty if they ask for none.
 TapSteps traced_steps(const Plan& plan);
 // Prints a line with the statistics of each step's last row.
 Tap trace_tap();
+// The word by which scripts find a line: LAYER_3 for what a layer puts out, FINAL_HIDDEN for what the logits are made
+// of, TOP5 for the logits; empty for any other step.
+std::string tag_of(const Step& step);
 
 }  // namespace doppler

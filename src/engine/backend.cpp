@@ -10,6 +10,7 @@
 #include "base/timeline.h"
 #include "cpu/cpu_executor.h"
 #include "cpu/memory.h"
+#include "debug/report.h"
 #include "engine/machine.h"
 #include "engine/missing_gpu.h"
 #include "engine/ranks.h"
@@ -70,6 +71,11 @@ std::unique_ptr<Executor> make_local_executor(const std::string& backend, const 
   if (backend == "webgpu") return make_gpu_executor(config, plan, weights, options);
   if (backend == "ref") return make_ref_executor(config, plan, weights, options);
   return make_cpu_executor(config, plan, weights, options);
+}
+
+void trace_steps(Executor& executor, const LoadedModel& model) {
+  TapSteps steps = traced_steps(model.plan);
+  if (!steps.empty()) executor.set_tap_at(trace_tap(), std::move(steps));
 }
 
 uint64_t available_memory() {

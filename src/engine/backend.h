@@ -25,6 +25,10 @@ std::unique_ptr<Executor> make_executor(const LoadedModel& model, const std::str
 std::unique_ptr<Executor> make_local_executor(const std::string& backend, const ModelConfig& config, const Plan& plan,
                                               const Weights& weights, const ExecutorOptions& options);
 
+// Has the executor print the lines about steps that --trace asks for, if it asks for any; of the first sequence of a
+// batch.
+void trace_steps(Executor& executor, const LoadedModel& model);
+
 // Memory that this process could still have, in its container, too; the largest number where nobody says.
 uint64_t available_memory();
 // Bytes for the keys and values of `sequences` full contexts where nobody says how many

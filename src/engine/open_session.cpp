@@ -3,7 +3,6 @@
 #include <random>
 
 #include "base/error.h"
-#include "debug/report.h"
 
 namespace doppler {
 namespace {
@@ -33,8 +32,7 @@ std::unique_ptr<Session> open_session(const LoadedModel& model, const SessionWis
           wishes.verify),
       model.tokenizer ? &*model.tokenizer : nullptr, context);
   if (backend.name == "webgpu" && wishes.self_test) self_test(session->executor(), model);
-  const TapSteps traced = traced_steps(model.plan);
-  if (!traced.empty()) session->executor().set_tap_at(trace_tap(), traced);
+  trace_steps(session->executor(), model);
   return session;
 }
 

@@ -103,6 +103,7 @@ void EngineThread::load(const ModelSpec& spec) {
     }
     running.executor = make_executor(served->model, backend.name, executor, options_.verify);
     if (running.executor->name() == "webgpu") self_test(*running.executor, served->model);
+    trace_steps(*running.executor, served->model);
     const int queue = options_.queue + reserve(options_.queue);
     running.generator = std::make_unique<Generator>(
         *running.executor, served->model.config, &*served->model.tokenizer,

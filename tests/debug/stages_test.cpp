@@ -91,17 +91,17 @@ TEST_F(Shipped, ProbesGiveExactValuesAndRefuseWhatIsNotThere) {
   const Stages run = capture_run(*cpu(), model_.plan, kPrompt, {});
   const Stage& logits = *run.find("logits");
   const std::vector<ProbedValue> values =
-      probe(parse_probe("stage=logits,tokens=-1,0,dims=476,3868", model_.plan), run);
+      probe(parse_probe("stage=logits,tokens=-1,0,dims=476,3868", model_.plan)[0], run);
   ASSERT_EQ(values.size(), 4u);
   EXPECT_EQ(values[0].position, 6);
   EXPECT_EQ(values[1].value, logits.row(6)[3868]);
   EXPECT_EQ(values[2].value, logits.row(0)[476]);
-  EXPECT_EQ(probe(parse_probe("stage=layer0.k_norm", model_.plan), run).size(), 128u);
+  EXPECT_EQ(probe(parse_probe("stage=layer0.k_norm", model_.plan)[0], run).size(), 128u);
   for (const char* bad : {"", "logits", "stage=nothing", "stage=logits,dims=x", "stage=logits,rows=1", "dims=1"}) {
     EXPECT_THROW(parse_probe(bad, model_.plan), Failure) << bad;
   }
-  EXPECT_THROW(probe(parse_probe("stage=logits,tokens=7", model_.plan), run), Failure);
-  EXPECT_THROW(probe(parse_probe("stage=logits,dims=8192", model_.plan), run), Failure);
+  EXPECT_THROW(probe(parse_probe("stage=logits,tokens=7", model_.plan)[0], run), Failure);
+  EXPECT_THROW(probe(parse_probe("stage=logits,dims=8192", model_.plan)[0], run), Failure);
 }
 
 TEST_F(Shipped, TheSelfTestPassesAndRefusesABackendThatComputesWrongly) {

@@ -23,7 +23,9 @@ const root = dirname(web);
 const site = join(web, 'dist');
 // A port is part of an origin, and stored models belong to an origin: a profile that is kept stays warm under one port only.
 const keptPort = 47113;
-const {values: {build}} = parseArgs({options: {build: {type: 'string', default: join(root, 'build')}}});
+const {values: {build, headed}} = parseArgs({
+  options: {build: {type: 'string', default: join(root, 'build')}, headed: {type: 'boolean', default: false}},
+});
 
 class Refusal extends Error {
   constructor(code, message) {
@@ -65,7 +67,7 @@ function chromium() {
     ...(hardware ? ['--enable-features=Vulkan', '--ignore-gpu-blocklist'] : ['--use-webgpu-adapter=swiftshader'])];
   const {chromium: driver} = createRequire(join(build, 'playwright', 'package.json'))('playwright-core');
   return (profile) => driver.launchPersistentContext(profile, {
-    executablePath, headless: true, args, handleSIGINT: false, handleSIGTERM: false, handleSIGHUP: false,
+    executablePath, headless: !headed, args, handleSIGINT: false, handleSIGTERM: false, handleSIGHUP: false,
   });
 }
 
