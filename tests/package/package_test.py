@@ -74,7 +74,8 @@ def main():
         if "--fetch" in sys.argv:
             clone = folder / "clone"
             run("git", "clone", "-q", source, clone)
-            project = outside(folder, f"-DDOPPLER_SOURCE={clone}", "-DCMAKE_BUILD_TYPE=Release", "-DDOPPLER_GPU=OFF")
+            project = outside(folder, f"-DDOPPLER_SOURCE={clone}", "-DCMAKE_BUILD_TYPE=Release", "-DDOPPLER_GPU=OFF",
+                              "-DDOPPLER_PRECOMPILE=ON")
             talk(folder, project, models, next((folder / "out").rglob("libdoppler.so")))
             sys.exit(failures > 0)
         first, prefix = folder / "first", folder / "prefix"
