@@ -85,7 +85,7 @@ budget ref 610
 budget cpu 8250
 budget gpu 16680
 budget debug 4000
-budget cluster 1500
+budget cluster 1520
 budget engine 3500
 budget bench 2830
 budget serve 4990

@@ -26,8 +26,8 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 constexpr int kMessage = 1, kSign = 2;                   // tags
-constexpr auto kSignEvery = 500ms;                       // of life
-constexpr auto kSilence = 3000ms;                        // after which a rank counts as dead
+constexpr auto kSignEvery = 250ms;                       // of life
+constexpr auto kSilence = 2500ms;                        // after which a rank counts as dead
 constexpr auto kPushEvery = 100us;                       // looks after messages that are on their way
 constexpr auto kLeaveAtMost = 3s;                        // for the last messages
 constexpr int kSpins = 2000;                             // looks for a message before the thread sleeps between them

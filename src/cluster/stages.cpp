@@ -70,14 +70,18 @@ Plan slice(const Plan& plan, int begin, int end) {
   return stage;
 }
 
-uint64_t weight_bytes(const Plan& plan, const Weights& weights) {
-  std::set<std::string> seen;
-  uint64_t bytes = 0;
+Weights weights_of(const Plan& plan, const Weights& weights) {
+  Weights used;
   for (const Step& step : plan.steps) {
-    for (const WeightUse& use : step.weights) {
-      if (seen.insert(use.slot).second) bytes += weights.at(use.slot).byte_size();
-    }
+    for (const WeightUse& use : step.weights) used.add(use.slot, weights.at(use.slot));
   }
+  return used;
+}
+
+uint64_t weight_bytes(const Plan& plan, const Weights& weights) {
+  const Weights used = weights_of(plan, weights);
+  uint64_t bytes = 0;
+  for (const auto& [slot, tensor] : used.all()) bytes += tensor.byte_size();
   return bytes;
 }
 

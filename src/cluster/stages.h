@@ -19,7 +19,9 @@ std::vector<int> possible_cuts(const Plan& plan);
 Plan slice(const Plan& plan, int begin, int end);
 int layer_count(const Plan& plan);
 
-// Bytes of the weights that a plan uses, each once.
+// The weights that a plan uses: no other bytes are read by who runs it.
+Weights weights_of(const Plan& plan, const Weights& weights);
+// Their bytes.
 uint64_t weight_bytes(const Plan& plan, const Weights& weights);
 
 struct RankPower {

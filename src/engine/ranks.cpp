@@ -56,7 +56,7 @@ StageBackend stage_backend(const LoadedModel& model, const std::string& asked, E
   if (options.threads == 0) options.threads = own_cores();
   StageBackend backend;
   backend.make = [&model, chosen](const Plan& plan, const ExecutorOptions& stage) {
-    return make_local_executor(chosen, model.config, plan, model.weights, stage);
+    return make_local_executor(chosen, model.config, plan, weights_of(plan, model.weights), stage);
   };
   backend.choose = [](std::span<const float> logits) {
     const Likeliest choice = likeliest(logits);

@@ -137,7 +137,7 @@ TEST_P(PipelineTest, GivesTheBitsOfOneExecutor) {
        {std::pair(DType::kQ4_K, &cpu::choose_kernels()), std::pair(DType::kBF16, cpu::available_kernels().front())}) {
     const RandomModel m(GetParam().config(), type);
     const Make make = [&m, tuning = CpuTuning{.kernels = kernels}](const Plan& plan, const ExecutorOptions& options) {
-      return make_cpu_executor(m.config, plan, m.weights, options, tuning);
+      return make_cpu_executor(m.config, plan, weights_of(plan, m.weights), options, tuning);
     };
     const ExecutorOptions options{.context = kContext, .threads = 1, .block = 17, .cache_memory = 64 << 20};
     const auto whole = make(m.plan, options);
@@ -163,10 +163,10 @@ INSTANTIATE_TEST_SUITE_P(Models, PipelineTest, ::testing::ValuesIn(kModels),
 TEST(Pipeline, RanksOfSeveralBackendsWorkTogether) {
   const RandomModel m(windows_config(), DType::kF32);
   const auto cpu = [&](const Plan& plan, const ExecutorOptions& options) {
-    return make_cpu_executor(m.config, plan, m.weights, options);
+    return make_cpu_executor(m.config, plan, weights_of(plan, m.weights), options);
   };
   const auto ref = [&](const Plan& plan, const ExecutorOptions& options) {
-    return make_ref_executor(m.config, plan, m.weights, options);
+    return make_ref_executor(m.config, plan, weights_of(plan, m.weights), options);
   };
   const ExecutorOptions options{.context = kContext, .cache_memory = 64 << 20};
   for (const std::vector<Make>& makes : {std::vector<Make>{cpu, ref, cpu}, std::vector<Make>{ref, cpu}}) {
@@ -195,7 +195,7 @@ TEST(Pipeline, RanksOfSeveralBackendsWorkTogether) {
 TEST(Pipeline, ManyBatchesAreOnTheirWay) {
   const RandomModel m(windows_config(), DType::kQ4_K);
   const Make make = [&](const Plan& plan, const ExecutorOptions& options) {
-    return make_cpu_executor(m.config, plan, m.weights, options);
+    return make_cpu_executor(m.config, plan, weights_of(plan, m.weights), options);
   };
   const ExecutorOptions options{.context = kContext, .sequences = 6};
   const auto whole = make(m.plan, options);
@@ -242,7 +242,7 @@ TEST(Pipeline, ManyBatchesAreOnTheirWay) {
 TEST(Pipeline, SendsWhatWasReckoned) {
   const RandomModel m(windows_config(), DType::kQ4_K);
   const Make make = [&](const Plan& plan, const ExecutorOptions& options) {
-    return make_cpu_executor(m.config, plan, m.weights, options);
+    return make_cpu_executor(m.config, plan, weights_of(plan, m.weights), options);
   };
   Ranks pipeline(m, 3, {make}, {.context = kContext});
   Executor& executor = *pipeline.executor;
@@ -264,7 +264,7 @@ TEST(Pipeline, SendsWhatWasReckoned) {
 TEST(Pipeline, StepsCannotBeTapped) {
   const RandomModel m(windows_config(), DType::kQ4_K);
   const Make make = [&](const Plan& plan, const ExecutorOptions& options) {
-    return make_cpu_executor(m.config, plan, m.weights, options);
+    return make_cpu_executor(m.config, plan, weights_of(plan, m.weights), options);
   };
   Ranks pipeline(m, 2, {make}, {.context = kContext});
   EXPECT_FALSE(pipeline.executor->can_tap());

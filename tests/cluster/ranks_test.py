@@ -21,6 +21,8 @@ import time
 import unittest
 import urllib.request
 
+import fleet
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PROGRAM = os.path.abspath(sys.argv.pop(1))
 REFERENCE = pathlib.Path(os.environ.get("DOPPLER_REFERENCE", ROOT / "../shared/reference")) / "models"
@@ -28,7 +30,8 @@ ALL = os.environ.get("DOPPLER_TEST_RANKS") == "1"
 PATIENCE = 300  # seconds for anything, on a machine that has other things to do
 NOTICED = 5  # seconds until the end of a job that lost a rank
 # Root may, nobody is bound to a core, and nothing leaves the machine.
-ENVIRONMENT = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+ENVIRONMENT = os.environ | {"PATH": f"{os.path.dirname(PROGRAM)}:{os.environ['PATH']}",
+                            "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                             "OMPI_MCA_btl": "self,vader", "OMPI_MCA_oob_tcp_if_include": "lo",
                             "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none"}
 
@@ -84,7 +87,7 @@ def ranks_below(launcher):
 
 class Text(unittest.TestCase):
     def test_is_that_of_one_process(self):
-        tried = 0
+        tried = {}
         for folder in checkpoints():
             # Drawn by the logits, so that nearly any other bit gives another text; and the likeliest tokens.
             for wish in (("--temperature", 1, "--seed", 7), ()):
@@ -99,10 +102,13 @@ class Text(unittest.TestCase):
                     if ranks > layers(folder):
                         continue
                     together = run(ranks, *words)
+                    if "cannot be divided among so many ranks" in together.stderr:
+                        continue  # layers that share what others computed stay together
                     self.assertEqual(together.returncode, 0, f"{folder.name}: {together.stderr}")
                     self.assertEqual(json.loads(together.stdout)["token_ids"], expected, f"{folder.name}, {ranks} ranks")
-                    tried += 1
-        self.assertGreaterEqual(tried, 6)
+                    tried.setdefault(folder.name, set()).add(ranks)
+        print(f"{len(tried)} checkpoints: {', '.join(tried)}")
+        self.assertGreaterEqual(len(tried), 3)
 
     def test_of_the_model_that_comes_along(self):
         words = ("run", ROOT / "models/tiny", "--raw", "Once upon a time", "--max-tokens", 40, "--backend", "cpu",
@@ -148,14 +154,13 @@ class Refusals(unittest.TestCase):
 
 
 class Server(unittest.TestCase):
-    def start(self, ranks=2):
+    def start(self, ranks=2, words=None):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
         self.errors = pathlib.Path(self.folder.name) / "errors"
         with self.errors.open("w") as errors:
-            job = subprocess.Popen(command(ranks, "serve", ROOT / "models/tiny", "--port", 0, "--backend", "cpu",
-                                           "--threads", 1), env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=errors,
-                                   text=True)
+            words = words or command(ranks, "serve", ROOT / "models/tiny", "--port", 0, "--backend", "cpu", "--threads", 1)
+            job = subprocess.Popen(words, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT)
         self.addCleanup(job.stdout.close)
         self.addCleanup(job.wait)
         self.addCleanup(job.kill)
@@ -186,6 +191,17 @@ class Server(unittest.TestCase):
         one = subprocess.run([PROGRAM, "run", ROOT / "models/tiny", "--raw", "Once upon a time", "--max-tokens", "30",
                               "--temperature", "1", "--seed", "3", "--backend", "cpu"], capture_output=True, text=True)
         self.assertEqual(texts[0].strip(), one.stdout.strip())
+        os.kill(processes[0], signal.SIGTERM)
+        self.assertEqual(job.wait(PATIENCE), 0, self.errors.read_text())
+
+    @unittest.skipUnless(ALL, "takes a port, which may be somebody else's")
+    def test_page(self):
+        """docs/scale.md's commands."""
+        block = fleet.commands("mpirun -n 2 doppler run")
+        done = subprocess.run(["bash", "-e", "-c", block], env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        job, address, processes = self.start(words=["bash", "-c", "exec " + fleet.commands("mpirun -n 2 doppler serve")])
+        self.assertGreater(len(self.ask(address, 1)[0].result()), 20)
         os.kill(processes[0], signal.SIGTERM)
         self.assertEqual(job.wait(PATIENCE), 0, self.errors.read_text())
 
