@@ -68,7 +68,10 @@ TargetLock::TargetLock(const fs::path& target) : path_(hidden_beside(target, "lo
   for (struct stat held{}, there{};;) {
     fd_ = ::open(path_.c_str(), O_RDONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
     if (fd_ < 0) fail_io("the lock of a file to be written cannot be created", path_, errno);
-    if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+    int locked = -1;
+    while ((locked = ::flock(fd_, LOCK_EX | LOCK_NB)) != 0 && errno == EINTR) {
+    }
+    if (locked != 0) {
       const bool taken = errno == EWOULDBLOCK;
       ::close(std::exchange(fd_, -1));
       if (taken) {

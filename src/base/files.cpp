@@ -98,6 +98,17 @@ const char* kind_of(mode_t mode) {
   return S_ISSOCK(mode) ? "a socket" : "a device";
 }
 
+fs::file_type kind_at(const fs::path& path) {
+  std::error_code ec;
+  const fs::file_status status = fs::status(path, ec);
+  if (status.type() != fs::file_type::none) return status.type();
+  // Names that no file can have: a prompt in the place of a path.
+  if (ec == std::errc::filename_too_long || ec == std::errc::too_many_symbolic_link_levels ||
+      ec == std::errc::invalid_argument)
+    return fs::file_type::not_found;
+  fail_io("it cannot be told whether the file is there", path, ec.value());
+}
+
 [[noreturn]] void fail_too_long(const fs::path& path, const std::string& got) {
   fail({.code = ErrorCode::kFile,
         .what = "the text is too long",
@@ -137,10 +148,9 @@ void fail_io(const char* what, const fs::path& path, int error_number) {
         .todo = todo});
 }
 
-bool file_exists(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
+bool file_exists(const fs::path& path) { return kind_at(path) != fs::file_type::not_found; }
+bool is_file(const fs::path& path) { return kind_at(path) == fs::file_type::regular; }
+bool is_folder(const fs::path& path) { return kind_at(path) == fs::file_type::directory; }
 
 std::string read_text_file(const fs::path& path) { return read_whole(path, true); }
 

@@ -10,7 +10,11 @@
 
 namespace doppler {
 
+// Whether something of this name is there, of any kind, or a regular file, or a folder. Where the system cannot tell (a
+// disk that fails, a folder that may not be searched) these fail: "no" would let another file be taken, or none.
 bool file_exists(const std::filesystem::path& path);
+bool is_file(const std::filesystem::path& path);
+bool is_folder(const std::filesystem::path& path);
 
 // Fails with the system's reason and what to do about it.
 [[noreturn]] void fail_io(const char* what, const std::filesystem::path& path, int error_number);

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <exception>
 #include <fstream>
-#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -56,7 +55,8 @@ struct Abandoned {};
 int available_cores() {
   double cores = std::max(1, cores_by_affinity());
   std::ifstream in("/proc/self/cgroup");
-  const std::string membership(std::istreambuf_iterator<char>(in), {});
+  std::string membership;
+  std::getline(in, membership, '\0');  // all of it; what cannot be read sets no quota
   if (const auto quota = cpu_quota(membership, "/sys/fs/cgroup")) cores = std::min(cores, std::ceil(*quota));
   return static_cast<int>(cores);
 }

@@ -3,7 +3,9 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -123,6 +125,15 @@ int main(int argc, char** argv) {
     return finish(exit_code(failure.error.code));
   } catch (const std::bad_alloc&) {
     doppler::write_stderr("doppler: out of memory. Use a smaller --context, a smaller model, or a machine with more\n");
+    return finish(exit_code(doppler::ErrorCode::kMemory));
+  } catch (const std::filesystem::filesystem_error& error) {
+    doppler::say("the system refused what a file needs: {}", error.what());
+    return finish(exit_code(doppler::ErrorCode::kFile));
+  } catch (const std::system_error& error) {  // no thread, no descriptor, no socket; or fmt's, of standard output
+    if (std::ferror(stdout) == 0) {
+      doppler::say("the system refused what the program needs: {}. Raise its limits (ulimit -a), or end other programs",
+                   error.what());
+    }
     return finish(exit_code(doppler::ErrorCode::kMemory));
   } catch (const std::exception& error) {
     const int bug = exit_code(doppler::ErrorCode::kInternal);

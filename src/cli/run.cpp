@@ -41,10 +41,7 @@ struct RunArguments {
   Option top_k, top_p, min_p, repeat_penalty, seed, prompt_given, prompt_file_given, prompt_ids_given;
 };
 
-bool is_model(const std::string& word) {
-  std::error_code ignored;
-  return is_remote_name(word) || std::filesystem::exists(word, ignored);
-}
+bool is_model(const std::string& word) { return is_remote_name(word) || file_exists(word); }
 
 // Sorts the words into model and prompt: two are both, one is the model if something of that name exists.
 void take_words(RunArguments& a, std::string& model, bool& has_prompt) {

@@ -37,9 +37,7 @@ void check_content(const fs::path& path, std::vector<std::string>& faults) {
   for (std::string& fault : weight_faults(build_plan(config), weights)) faults.push_back(std::move(fault));
   if (const Json* tokenizer = find(reader.manifest(), "tokenizer")) {
     const std::string file = string_or(*tokenizer, "file", "tokenizer.json", "manifest.json: tokenizer");
-    std::error_code ec;
-    if (!fs::is_regular_file(reader.folder() / file, ec))
-      faults.push_back(fmt::format("the tokenizer {} is missing", file));
+    if (!is_file(reader.folder() / file)) faults.push_back(fmt::format("the tokenizer {} is missing", file));
   }
 }
 

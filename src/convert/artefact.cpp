@@ -34,11 +34,6 @@ void merge_missing(Json& target, const Json& extra) {
   }
 }
 
-bool there(const fs::path& path) {
-  std::error_code ec;
-  return fs::is_regular_file(path, ec);
-}
-
 }  // namespace
 
 double ClassReport::bits_per_weight() const {
@@ -60,12 +55,16 @@ ClassReport& ArtefactReport::of(QuantClass quant, DType dtype) {
 fs::path final_name(const fs::path& folder) {
   std::error_code ec;
   fs::path path = fs::absolute(folder, ec).lexically_normal();
+  if (ec) fail_io("it cannot be told where the folder lies", folder, ec.value());
   return path.filename().empty() ? path.parent_path() : path;
 }
 
 void check_destination(const fs::path& dst, bool replace) {
   std::error_code ec;
-  if (!fs::exists(fs::symlink_status(dst, ec))) return;
+  const fs::file_status there = fs::symlink_status(dst, ec);
+  if (there.type() == fs::file_type::none)
+    fail_io("it cannot be told whether the destination is there", dst, ec.value());
+  if (!fs::exists(there)) return;
   if (!replace) {
     fail({.code = ErrorCode::kUsage,
           .what = "something with this name is already there",
@@ -73,8 +72,8 @@ void check_destination(const fs::path& dst, bool replace) {
           .todo = "Choose another name, or replace it with --force"});
   }
   // --force must not be able to remove a folder of something else.
-  const bool artefact =
-      fs::is_directory(fs::symlink_status(dst, ec)) && (fs::exists(dst / "manifest.json", ec) || fs::is_empty(dst, ec));
+  const bool artefact = fs::is_directory(there) && (file_exists(dst / "manifest.json") || fs::is_empty(dst, ec));
+  if (ec) fail_io("the folder cannot be read", dst, ec.value());
   if (!artefact) {
     fail({.code = ErrorCode::kUsage,
           .what = "--force replaces artefacts only",
@@ -121,11 +120,11 @@ Json make_manifest(const ModelConfig& config, const Family& family, const Recipe
 }
 
 int32_t require_tokenizer(const fs::path& source, bool optional) {
-  if (there(source / "tokenizer.json")) return Tokenizer::load(source).vocab_size();
+  if (is_file(source / "tokenizer.json")) return Tokenizer::load(source).vocab_size();
   if (optional) return 0;
-  const char* other = there(source / "tokenizer.model") ? "tokenizer.model (SentencePiece)"
-                      : there(source / "tekken.json")   ? "tekken.json"
-                                                        : "";
+  const char* other = is_file(source / "tokenizer.model") ? "tokenizer.model (SentencePiece)"
+                      : is_file(source / "tekken.json")   ? "tekken.json"
+                                                          : "";
   fail({.code = ErrorCode::kFile,
         .what = "the checkpoint has no tokenizer that Doppler reads",
         .where = (source / "tokenizer.json").string(),
@@ -137,7 +136,7 @@ int32_t require_tokenizer(const fs::path& source, bool optional) {
 void copy_sidecars(const fs::path& source, const fs::path& target, int32_t tokens, const ModelConfig& config,
                    Json& manifest, std::vector<std::string>& notes) {
   for (const std::string_view name : kRdrrSidecars) {
-    if (there(source / name)) write_file_whole(target / name, read_text_file(source / name));
+    if (is_file(source / name)) write_file_whole(target / name, read_text_file(source / name));
   }
   manifest["tokenizer"] = nullptr;
   if (tokens == 0) {
@@ -151,7 +150,7 @@ void copy_sidecars(const fs::path& source, const fs::path& target, int32_t token
   Json& entry = manifest["tokenizer"];
   entry = {{"type", "bundled"}, {"file", "tokenizer.json"}, {"vocabSize", tokens}};
   const fs::path settings = source / "tokenizer_config.json";
-  if (there(settings)) {
+  if (is_file(settings)) {
     const Json json = parse_json(read_text_file(settings), settings.string());
     if (find(json, "add_bos_token")) entry["addBosToken"] = bool_or(json, "add_bos_token", false, settings.string());
   }

@@ -21,7 +21,10 @@ namespace {
 
 void check_distinct(const fs::path& source, const fs::path& target) {
   std::error_code ec;
-  const fs::path from = fs::weakly_canonical(source, ec), to = fs::weakly_canonical(target, ec);
+  const fs::path from = fs::weakly_canonical(source, ec);
+  if (ec) fail_io("it cannot be told where the source lies", source, ec.value());
+  const fs::path to = fs::weakly_canonical(target, ec);
+  if (ec) fail_io("it cannot be told where the destination lies", target, ec.value());
   const auto [end, rest] = std::mismatch(to.begin(), to.end(), from.begin(), from.end());
   if (end == to.end()) {
     fail({.code = ErrorCode::kUsage,
@@ -217,8 +220,7 @@ ArtefactReport convert(const fs::path& source, const fs::path& given_target, con
   const fs::path config_path = source / "config.json";
   check_distinct(source, target);
   check_destination(target, options.replace);
-  std::error_code ec;
-  if (!fs::exists(config_path, ec)) {
+  if (!file_exists(config_path)) {
     fail({.code = ErrorCode::kFile,
           .what = "this is not a checkpoint",
           .where = source.string(),

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/threads.h"
 #include "convert/stream.h"
 #include "format/decode.h"
@@ -382,8 +383,7 @@ DType gguf_export_dtype(const std::string& quant, const std::string& slot, Quant
 
 ArtefactReport export_gguf(const fs::path& artefact, const fs::path& target, const GgufExportOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
-  std::error_code ec;
-  if (fs::exists(target, ec) && (!options.replace || !is_gguf(target))) {
+  if (file_exists(target) && (!options.replace || !is_gguf(target))) {
     fail({.code = ErrorCode::kUsage,
           .what = "something with this name is already there",
           .where = target.string(),

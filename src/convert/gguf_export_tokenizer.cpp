@@ -16,20 +16,15 @@ namespace doppler {
 namespace fs = std::filesystem;
 namespace {
 
-bool is_there(const fs::path& path) {
-  std::error_code ec;
-  return fs::is_regular_file(path, ec);
-}
-
 bool is_byte_token(std::string_view token) { return token.size() == 6 && token.starts_with("<0x") && token[5] == '>'; }
 
 Json read_settings(const fs::path& folder) {
   const fs::path path = folder / "tokenizer_config.json";
-  return is_there(path) ? parse_json(read_text_file(path), path.string()) : Json::object();
+  return is_file(path) ? parse_json(read_text_file(path), path.string()) : Json::object();
 }
 
 std::string chat_template(const fs::path& folder, const Json& settings) {
-  if (is_there(folder / "chat_template.jinja")) return read_text_file(folder / "chat_template.jinja");
+  if (is_file(folder / "chat_template.jinja")) return read_text_file(folder / "chat_template.jinja");
   const Json* value = find(settings, "chat_template");
   if (!value) return "";
   if (value->is_string()) return value->get<std::string>();
@@ -124,7 +119,7 @@ void tokenizer_to_gguf(const fs::path& folder, const ModelConfig& config, GgufHe
     header.put(ends[i], static_cast<uint32_t>(config.eos_ids[i]));
   if (config.bos_id >= 0) header.put("tokenizer.ggml.bos_token_id", static_cast<uint32_t>(config.bos_id));
   const fs::path path = folder / "tokenizer.json";
-  if (!is_there(path)) {
+  if (!is_file(path)) {
     put_placeholders(config, header);
     notes.push_back("there is no tokenizer: the file's tokens are numbered placeholders");
     return;

@@ -12,6 +12,7 @@
 #include <ctime>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 
 #include "base/cache_folder.h"
 #include "base/files.h"
@@ -120,7 +121,10 @@ ShardCheck::ShardCheck(const RdrrReader& artefact, fs::path record) : artefact_(
     if (!file || record_.find(*file) != shards[i].hash) unknown_.push_back(i);
   }
   const size_t count = std::min(unknown_.size(), static_cast<size_t>(std::min(kMostThreads, available_cores())));
-  for (size_t i = 0; i < count; ++i) threads_.emplace_back([this] { hash_files(); });
+  try {
+    for (size_t i = 0; i < count; ++i) threads_.emplace_back([this] { hash_files(); });
+  } catch (const std::system_error&) {  // fewer, then; without any, finish() does it
+  }
 }
 
 ShardCheck::~ShardCheck() {
@@ -176,6 +180,7 @@ void ShardCheck::hash_file(size_t number) {
 }
 
 void ShardCheck::finish() {
+  if (threads_.empty()) hash_files();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
   if (learned_) record_.write();

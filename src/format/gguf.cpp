@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <fstream>
 
 #include "base/error.h"
 
@@ -235,8 +234,7 @@ uint32_t ggml_number(DType dtype) {
 
 GgufFile::GgufFile(const std::filesystem::path& path) {
   const std::filesystem::path first = gguf_part(path, 1);
-  std::error_code ignored;
-  const bool split = !first.empty() && std::filesystem::exists(first, ignored);
+  const bool split = !first.empty() && file_exists(first);
   where_ = split ? first.string() : path.string();
   file_ = MappedFile(where_);
   bytes_ = file_.bytes();
@@ -360,11 +358,12 @@ void GgufFile::read() {
 }
 
 bool is_gguf(const std::filesystem::path& path) {
-  std::error_code ec;
-  if (!std::filesystem::is_regular_file(path, ec)) return false;
+  if (!is_file(path)) return false;
   std::array<char, 4> magic{};
-  std::ifstream in(path, std::ios::binary);
-  return in.read(magic.data(), magic.size()) && std::string_view(magic.data(), magic.size()) == kMagic;
+  FileReader file(path);
+  size_t size = 0;
+  while (const size_t n = file.read(std::as_writable_bytes(std::span(magic)).subspan(size))) size += n;
+  return std::string_view(magic.data(), size) == kMagic;
 }
 
 }  // namespace doppler

@@ -64,8 +64,7 @@ void GgufFile::join_parts(const fs::path& first) {
   }
   for (uint64_t number = 2; number <= count; ++number) {
     const fs::path path = gguf_part(first, number);
-    std::error_code ignored;
-    if (!fs::exists(path, ignored)) {
+    if (!file_exists(path)) {
       fail({.code = ErrorCode::kFile,
             .what = "a part of a split model is missing",
             .where = path.string(),

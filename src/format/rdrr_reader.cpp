@@ -26,10 +26,10 @@ struct Source {
 };
 
 Source locate(const fs::path& path) {
-  std::error_code ec;
-  const fs::path folder = fs::is_directory(path, ec) ? path : path.parent_path();
-  const fs::path manifest = fs::is_directory(path, ec) ? path / "manifest.json" : path;
-  if (!fs::exists(path, ec)) {
+  const bool inside = is_folder(path);
+  const fs::path folder = inside ? path : path.parent_path();
+  const fs::path manifest = inside ? path / "manifest.json" : path;
+  if (!file_exists(path)) {
     fail({.code = ErrorCode::kFile,
           .what = "there is no model here",
           .where = path.string(),
@@ -43,8 +43,8 @@ Source locate(const fs::path& path) {
           .expected = "a folder with manifest.json",
           .todo = "Convert it first: doppler convert " + path.string() + " DST"});
   }
-  if (!fs::exists(manifest, ec)) {
-    const bool checkpoint = fs::exists(folder / "config.json", ec);
+  if (!file_exists(manifest)) {
+    const bool checkpoint = file_exists(folder / "config.json");
     fail({.code = ErrorCode::kFormat,
           .what = "the folder is not an artefact",
           .where = path.string(),
@@ -230,8 +230,7 @@ std::vector<std::string> RdrrReader::verify(const fs::path& path, bool hashes,
   for (const RdrrShard& shard : manifest.shards) all += shard.size;
   std::vector<std::byte> piece(1 << 20);
   for (const RdrrShard& shard : manifest.shards) {
-    std::error_code ec;
-    if (!fs::is_regular_file(source.folder / shard.filename, ec)) continue;  // already in the list
+    if (!is_file(source.folder / shard.filename)) continue;  // already in the list
     FileReader file(source.folder / shard.filename);  // not mapped: bytes that cannot be read are what is looked for
     Sha256 hash;
     while (const size_t n = file.read(piece)) {

@@ -37,20 +37,26 @@ bool of_an_artefact(const std::string& name) {
 
 // What somebody else put beside the old artefact (a card, a licence) goes along to the new one.
 void keep_foreign_files(const fs::path& from, const fs::path& to) {
+  const auto check = [](const fs::path& path, const std::error_code& fault) {
+    if (!fault) return;
+    fail({.code = ErrorCode::kFile,
+          .what = "a file beside the old artefact cannot be kept",
+          .where = path.string(),
+          .got = fault.message(),
+          .todo = "Move it elsewhere, or choose another name for the new artefact"});
+  };
   std::error_code ec;
-  for (fs::directory_iterator item(from, ec), end; !ec && item != end; item.increment(ec)) {
-    const fs::path name = item->path().filename();
-    if (of_an_artefact(name.string()) || fs::exists(to / name, ec)) continue;
+  fs::directory_iterator item(from, ec);
+  if (ec == std::errc::no_such_file_or_directory) return;
+  for (const fs::directory_iterator end; !ec && item != end; item.increment(ec)) {
+    const fs::path path = item->path(), kept = to / path.filename();
     std::error_code fault;
-    fs::copy(item->path(), to / name, fs::copy_options::recursive | fs::copy_options::copy_symlinks, fault);
-    if (fault) {
-      fail({.code = ErrorCode::kFile,
-            .what = "a file beside the old artefact cannot be kept",
-            .where = item->path().string(),
-            .got = fault.message(),
-            .todo = "Move it elsewhere, or choose another name for the new artefact"});
-    }
+    if (of_an_artefact(path.filename().string()) || fs::exists(kept, fault)) continue;
+    check(path, fault);
+    fs::copy(path, kept, fs::copy_options::recursive | fs::copy_options::copy_symlinks, fault);
+    check(path, fault);
   }
+  check(from, ec);  // a list that was cut short would lose what is not on it
 }
 
 }  // namespace

@@ -164,8 +164,7 @@ const RawTensor* SafetensorsFile::find(const std::string& name) const {
 }
 
 SafetensorsFolder::SafetensorsFolder(const fs::path& folder) {
-  std::error_code ec;
-  if (!fs::is_directory(folder, ec)) {
+  if (!is_folder(folder)) {
     fail({.code = ErrorCode::kFile,
           .what = "the checkpoint is not a folder",
           .where = folder.string(),
@@ -173,7 +172,7 @@ SafetensorsFolder::SafetensorsFolder(const fs::path& folder) {
           .todo = "Give the folder that holds config.json"});
   }
   const fs::path index_path = folder / "model.safetensors.index.json";
-  if (fs::exists(index_path, ec)) {
+  if (file_exists(index_path)) {
     const Json index = parse_json(read_text_file(index_path), index_path.string());
     const Json& map = require_object(index, "weight_map", index_path.string());
     std::set<std::string> names;
@@ -188,7 +187,7 @@ SafetensorsFolder::SafetensorsFolder(const fs::path& folder) {
     }
     files_.reserve(names.size());
     for (const std::string& name : names) {
-      if (!fs::exists(folder / name, ec)) {
+      if (!file_exists(folder / name)) {
         fail({.code = ErrorCode::kFile,
               .what = "a shard of the checkpoint is missing",
               .where = (folder / name).string(),
@@ -206,10 +205,12 @@ SafetensorsFolder::SafetensorsFolder(const fs::path& folder) {
     return;
   }
   std::vector<fs::path> found;
+  std::error_code ec;
   for (auto it = fs::directory_iterator(folder, ec); !ec && it != fs::directory_iterator(); it.increment(ec)) {
     if (it->path().extension() == ".safetensors") found.push_back(it->path());
   }
-  if (fs::exists(folder / "model.safetensors", ec)) found = {folder / "model.safetensors"};
+  if (ec) fail_io("the folder cannot be read", folder, ec.value());
+  if (file_exists(folder / "model.safetensors")) found = {folder / "model.safetensors"};
   if (found.size() != 1) {
     fail({.code = ErrorCode::kFile,
           .what = "the folder holds no checkpoint this reader can use",

@@ -201,6 +201,8 @@ void replace_link(const fs::path& target, const fs::path& link) {
   fs::create_symlink(target, temporary, ec);
   if (!ec) fs::rename(temporary, link, ec);
   if (ec) {
+    std::error_code ignored;
+    fs::remove(temporary, ignored);
     fail({.code = ErrorCode::kFile,
           .what = "the link cannot be created",
           .where = link.string(),

@@ -84,7 +84,9 @@ class Beginning {
     for (uint64_t at = 0; at < size_;) {
       const ssize_t n =
           ::pread(fd_, bytes.data(), std::min<uint64_t>(bytes.size(), size_ - at), static_cast<off_t>(at));
-      if (n <= 0) {
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) fail_io("what is there of the file cannot be read", path_);
+      if (n == 0) {
         restart();
         break;
       }

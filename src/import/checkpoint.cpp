@@ -176,8 +176,7 @@ Tensor take(const MappedTensor& mapped, CheckpointOwner& owner, ThreadPool& pool
 }  // namespace
 
 bool is_checkpoint(const fs::path& folder) {
-  std::error_code ignored;
-  return fs::is_regular_file(folder / "config.json", ignored) && !fs::exists(folder / "manifest.json", ignored);
+  return is_file(folder / "config.json") && !file_exists(folder / "manifest.json");
 }
 
 OpenedCheckpoint open_checkpoint(const fs::path& folder, uint64_t memory) {

@@ -99,6 +99,7 @@ Content content_of(const fs::path& folder) {
     if (name.ends_with(".safetensors")) content.safetensors.push_back(name);
     if (is_pickle(item->path())) content.pickles.push_back(name);
   }
+  if (ec && ec != std::errc::no_such_file_or_directory) fail_io("the folder cannot be read", folder, ec.value());
   for (auto* list : {&content.names, &content.ggufs, &content.safetensors, &content.pickles, &content.folders})
     std::sort(list->begin(), list->end());
   return content;
@@ -114,13 +115,12 @@ std::string listed(const std::vector<std::string>& names) {
 
 // The snapshot that refs/main names, or the only one.
 fs::path snapshot_in(const fs::path& root) {
-  std::error_code ec;
   const fs::path main = root / "refs/main";
-  if (fs::is_regular_file(main, ec)) {
+  if (is_file(main)) {
     std::string commit = read_text_file(main);
     commit.erase(commit.find_last_not_of(" \r\n") + 1);
     const fs::path snapshot = root / "snapshots" / commit;
-    if (commit.find('/') == std::string::npos && !commit.empty() && fs::is_directory(snapshot, ec)) return snapshot;
+    if (commit.find('/') == std::string::npos && !commit.empty() && is_folder(snapshot)) return snapshot;
   }
   const Content snapshots = content_of(root / "snapshots");
   if (snapshots.folders.size() == 1) return root / "snapshots" / snapshots.folders.front();
@@ -225,9 +225,8 @@ void check_before_weights(const fs::path& folder) {
 }
 
 fs::path recognise(const fs::path& path) {
-  std::error_code ec;
-  if (fs::is_directory(path, ec)) return recognise_folder(path);
-  if (!fs::is_regular_file(path, ec)) return path;
+  if (is_folder(path)) return recognise_folder(path);
+  if (!is_file(path)) return path;
   if (is_lfs_pointer(path)) refuse(path, "this is a git-LFS pointer, not the file", "", kLfsAdvice);
   if (is_pickle(path)) {
     refuse(path, "this is a pickle, which can run code when it is opened, and Doppler does not", "",

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -78,7 +79,15 @@ void EngineThread::with_model(const std::string& name, OnModel on_model, const s
       slot.waiting.push_back({client, std::move(on_model)});
       if (slot.loading) return;
       // Nobody joins it, since that could be asked of it by itself; stop() waits until all have ended.
-      std::thread([this, &spec = *find(name)] { load(spec); }).detach();
+      try {
+        std::thread([this, &spec = *find(name)] { load(spec); }).detach();
+      } catch (const std::system_error& error) {
+        slot.waiting.pop_back();
+        leave_place(client);
+        throw ApiError{.status = 503,
+                       .message = fmt::format("no thread can be started to load the model: {}", error.code().message()),
+                       .type = "server_error"};
+      }
       slot.loading = true;
       ++loaders_;
       return;

@@ -19,6 +19,7 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <system_error>
 #include <thread>
 
 #include "base/error.h"
@@ -483,7 +484,10 @@ void HttpServer::run(const std::function<bool()>& stopping, const std::function<
   };
   asio::co_spawn(state.io, supervise(), asio::detached);
   std::vector<std::jthread> threads;
-  for (int i = 1; i < state.options.threads; ++i) threads.emplace_back([&state] { state.io.run(); });
+  try {
+    for (int i = 1; i < state.options.threads; ++i) threads.emplace_back([&state] { state.io.run(); });
+  } catch (const std::system_error&) {  // fewer, then: this one is enough
+  }
   state.io.run();
 }
 

@@ -252,6 +252,22 @@ TEST(Files, ATextThatIsTooLongIsRefusedBeforeItIsRead) {
   EXPECT_THAT(testing::sentence([&] { read_input(folder / "long"); }), HasSubstr((folder / "long").string()));
 }
 
+TEST(Files, WhatIsThereIsToldByItsKind) {
+  const Scratch folder;
+  write_file_whole(folder / "file", "x");
+  fs::create_symlink("file", folder / "link");
+  fs::create_symlink("round", folder / "round");
+  for (const char* name : {"file", "link"}) {
+    EXPECT_TRUE(file_exists(folder / name) && is_file(folder / name) && !is_folder(folder / name)) << name;
+  }
+  EXPECT_TRUE(file_exists(folder.path()) && is_folder(folder.path()) && !is_file(folder.path()));
+  // A prompt may stand where a path is looked for.
+  for (const fs::path& path : {folder / "missing", folder / "file" / "below", folder / "round", fs::path(""),
+                               fs::path(std::string(5000, 'a')), fs::path("What color is the sky?")}) {
+    EXPECT_FALSE(file_exists(path) || is_file(path) || is_folder(path)) << path;
+  }
+}
+
 TEST(Files, ErrorsNameThePath) {
   const Scratch folder;
   for (const fs::path& path : {folder / "missing", folder.path()}) {
