@@ -27,6 +27,10 @@ struct SmallPreset {
     config["vocab_size"] = 1000;
     config["bos_token_id"] = 2;
     config["eos_token_id"] = 1;
+    if (config.contains("num_kv_shared_layers")) {  // fewer than there are, after one of each kind
+      config["num_kv_shared_layers"] = 2;
+      config["sliding_window_pattern"] = 2;
+    }
     preset.config = &config;
   }
   Preset preset;
