@@ -54,6 +54,7 @@ void run_batch(const BatchArguments& a) {
   if (worked_as_other_rank(options.models.front().path.string(), a.engine.backend, a.engine.device, a.engine.threads,
                            a.engine.gpu_memory))
     return;
+  check_one_model(options.models.size());
   options.engine = engine_options(a.engine, a.sequences);
   options.engine.queue = 2 * a.sequences;
   options.engine.on_event = [](const serve::EngineEvent& event) {

@@ -22,4 +22,13 @@ bool worked_as_other_rank(const std::string& model, const std::string& backend, 
   return true;
 }
 
+void check_one_model(size_t models) {
+  if (models == 1 || !several_ranks()) return;
+  fail({.code = ErrorCode::kUnsupported,
+        .what = "ranks run one model",
+        .expected = "one",
+        .got = std::to_string(models),
+        .todo = "Start others by themselves"});
+}
+
 }  // namespace doppler

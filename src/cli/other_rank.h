@@ -11,4 +11,7 @@ namespace doppler {
 bool worked_as_other_rank(const std::string& model, const std::string& backend, int device, int threads,
                           uint64_t gpu_memory, bool sandbox = false);
 
+// Fails where there are several ranks and several models: the other ranks have opened the first.
+void check_one_model(size_t models);
+
 }  // namespace doppler

@@ -54,6 +54,7 @@ void run_serve(const ServeArguments& a) {
   if (worked_as_other_rank(options.models.front().path.string(), a.engine.backend, a.engine.device, a.engine.threads,
                            a.engine.gpu_memory, a.sandbox))
     return;
+  check_one_model(options.models.size());
   options.engine = engine_options(a.engine, a.sequences);
   options.engine.queue = a.queue;
   options.engine.idle_unload_s = a.idle_unload;

@@ -29,7 +29,7 @@ constexpr int kMessage = 1, kSign = 2;                   // tags
 constexpr auto kSignEvery = 250ms;                       // of life
 constexpr auto kSilence = 2500ms;                        // after which a rank counts as dead
 constexpr auto kPushEvery = 100us;                       // looks after messages that are on their way
-constexpr auto kLeaveAtMost = 3s;                        // for the last messages
+constexpr auto kLeaveAtMost = 3s;                        // for the last messages, and for the others to come
 constexpr int kSpins = 2000;                             // looks for a message before the thread sleeps between them
 constexpr Clock::duration kNap = 100us, kLongNap = 1ms;  // the second after a second without a message
 constexpr size_t kMostBytes = size_t{1} << 30;           // of a message
@@ -125,6 +125,12 @@ class Ranks : public MpiTransport {
       std::this_thread::sleep_for(kPushEvery);
     }
     if (!sends_.empty()) abort(exit_code(ErrorCode::kDevice));
+    // MPI waits here for all ranks, one that has just died among them.
+    std::thread([] {
+      std::this_thread::sleep_for(kLeaveAtMost);
+      say("the ranks do not come to an end together. The job ends");
+      std::_Exit(exit_code(ErrorCode::kDevice));
+    }).detach();
     check(mpi_.finalize(), "MPI does not end");
   }
 

@@ -109,9 +109,9 @@ class Executor {
   // KvCache::reserve), with what ran in earlier passes appended.
   virtual std::span<const float> run(std::span<const BatchItem> batch) = 0;
 
-  // How many batches may be on their way at once, so that all of a machine is busy: start() puts one on its way, no
+  // How many batches may be on their way at once, so that all of a machine is busy. start() puts one on its way, no
   // sequence in two of them, and finish() returns what run() would for the one started first. The items' tokens must
-  // live as long. Between a start and its finish nobody but start() may ask anything of these sequences.
+  // live until then; with several lanes their sequences may be given back before.
   virtual int lanes() const { return 1; }
   virtual void start(std::span<const BatchItem> batch) { started_.assign(batch.begin(), batch.end()); }
   virtual std::span<const float> finish() { return run(started_); }
