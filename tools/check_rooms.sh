@@ -72,13 +72,13 @@ budget() {
     status=1
   fi
 }
-budget base 3010
+budget base 3060
 budget format 3550
 budget tokenizer 3750
 budget jinja 6900
 budget grammar 3540
 budget model 3050
-budget import 3790
+budget import 3830
 budget convert 2800
 budget hub 2100
 budget ref 610
@@ -89,6 +89,6 @@ budget cluster 1520
 budget engine 3500
 budget bench 2830
 budget serve 4990
-budget cli 6390
+budget cli 6450
 budget api 620
 exit $status

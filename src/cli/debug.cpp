@@ -8,6 +8,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/say.h"
+#include "base/version.h"
 #include "cli/debug_page.h"
 #include "cli/open_model.h"
 #include "cli/verbs.h"
@@ -21,7 +22,7 @@ namespace {
 constexpr const char* kUsualPrompt = "The color of the sky is";
 
 struct DebugArguments {
-  std::string model, prompt, prompt_file, backend = "auto", compare, dump, html, head;
+  std::string model, prompt, prompt_file, backend = "auto", compare, dump, bundle, html, head;
   std::vector<int32_t> prompt_ids;
   std::vector<int> layers, positions;
   std::vector<std::string> watch, probes;
@@ -124,6 +125,43 @@ void print_logits(const Json& json) {
 
 void print_json(const Json& json) { fmt::print("{}\n", json.dump(1)); }
 
+// SHA-256 of an artefact's manifest, which holds those of its shards; empty for a model of another kind.
+std::string artefact_hash(const std::filesystem::path& model) {
+  const std::filesystem::path manifest = model / "manifest.json";
+  if (!file_exists(manifest)) return "";
+  const std::string text = read_text_file(manifest);
+  return sha256_hex(std::as_bytes(std::span(text)));
+}
+
+// What a bundle says beside its stages.
+Json bundle_json(const LoadedModel& model, const BackendChoice& backend, const KernelOf& kernel) {
+  Json kernels = Json::object();
+  for (const Step& step : model.plan.steps) {
+    if (const std::string name = kernel(step); !name.empty()) kernels[step.name] = name;
+  }
+  return {{"model", model.config.id}, {"quantization", model.quantization},  {"version", kVersion},
+          {"backend", backend.name},  {"device", {{"name", backend.about}}}, {"kernels", std::move(kernels)}};
+}
+
+// What a key of a stranger's bundle says, fit for a terminal.
+std::string told(const Json& bundle, const char* key) {
+  const Json* value = find(bundle, key);
+  return value && value->is_string() ? visible(value->get<std::string>()) : "unknown";
+}
+
+void describe_bundle(const Stages& sent, const std::string& artefact, const LoadedModel& model) {
+  const Json* device = find(sent.bundle, "device");
+  fmt::print("A bundle of {} {}, {} on {}, Doppler {}\n", told(sent.bundle, "model"), told(sent.bundle, "quantization"),
+             told(sent.bundle, "backend"), device && device->is_object() ? told(*device, "name") : "unknown",
+             told(sent.bundle, "version"));
+  if (find(sent.bundle, "agent")) fmt::print("{}\n", told(sent.bundle, "agent"));
+  if (sent.artefact != artefact) {
+    fmt::print("Its artefact is another than {}: {}… there, {}… here. What differs may be the weights.\n",
+               model.config.id, visible(sent.artefact.substr(0, 12)), artefact.substr(0, 12));
+  }
+  fmt::print("\n");
+}
+
 void write_dump(const std::string& folder, const Stages& run, const LoadedModel& model) {
   FolderWriter writer{std::filesystem::path(folder)};
   write_stages(writer.path() / "stages.safetensors", run);
@@ -167,7 +205,8 @@ Stages run_watched(const DebugArguments& a, const LoadedModel& model, Executor& 
 }
 
 void debug(const DebugArguments& a) {
-  const LoadedModel model = open_model(a.model);
+  const std::string path = local_model(a.model).string(), artefact = artefact_hash(path);
+  const LoadedModel model = open_model(path);
   std::unique_ptr<Stages> reference;
   if (!a.compare.empty() && !is_backend(a.compare)) reference = std::make_unique<Stages>(read_reference(a.compare));
   std::vector<int32_t> prompt = prompt_of(a, model, reference.get());
@@ -181,6 +220,7 @@ void debug(const DebugArguments& a) {
   for (const std::string& text : a.probes) {
     for (Probe& one : parse_probe(text, model.plan, a.layers)) probes.push_back(std::move(one));
   }
+  const bool sent = reference && reference->bundle.is_object();
   const TapSteps steps = steps_of_layers(model.plan, a.layers);
   const int context = std::max(a.context, static_cast<int>(prompt.size()) + a.tokens);
   const BackendChoice backend = choose_backend(a.backend, a.device);
@@ -188,9 +228,24 @@ void debug(const DebugArguments& a) {
   const ExecutorOptions options{
       .context = context, .threads = a.threads, .device = a.device, .gpu_memory = a.gpu_memory};
   const auto executor = make_executor(model, backend.name, options, !a.no_verify);
-  const Stages run = run_watched(a, model, *executor, prompt, steps);
+  Stages run = run_watched(a, model, *executor, prompt, steps);
+  run.artefact = artefact;
   prompt = run.prompt_ids;  // and what was generated
-  const KernelOf kernel = [&](const Step& step) { return executor->kernel_of(step); };
+  KernelOf kernel = [&](const Step& step) { return executor->kernel_of(step); };
+  if (!a.bundle.empty()) {
+    run.bundle = bundle_json(model, backend, kernel);
+    write_stages(a.bundle, run);
+    run.bundle = nullptr;
+  }
+  if (sent) {  // the bundle's run is what is in question, and this machine's is what it is held against
+    std::swap(run, *reference);
+    kernel = [&run](const Step& step) {
+      const Json* kernels = find(run.bundle, "kernels");
+      const Json* name = kernels && kernels->is_object() ? find(*kernels, step.name.c_str()) : nullptr;
+      return name && name->is_string() ? visible(name->get<std::string>()) : "";
+    };
+    if (!a.json) describe_bundle(run, artefact, model);
+  }
   if (!a.compare.empty() && !reference) {
     const auto other = make_executor(model, a.compare, options, false);
     reference = std::make_unique<Stages>(capture_run(*other, model.plan, prompt, steps));
@@ -200,7 +255,8 @@ void debug(const DebugArguments& a) {
   const std::vector<int> positions = a.positions.empty() ? std::vector<int>{-1} : a.positions;
   std::unique_ptr<Comparison> comparison;
   if (reference) {
-    Bounds bounds = bounds_for(model.weights, is_backend(a.compare));
+    const bool same_weights = is_backend(a.compare) || (!artefact.empty() && run.artefact == reference->artefact);
+    Bounds bounds = bounds_for(model.weights, same_weights);
     if (a.bound > 0) bounds = {a.bound, a.bound, std::max(0.5, 10 * a.bound)};
     const DebuggedModel debugged{model.config, model.plan, model.weights, context};
     comparison = std::make_unique<Comparison>(compare_stages(run, *reference, debugged, bounds, a.all));
@@ -214,6 +270,7 @@ void debug(const DebugArguments& a) {
   json["model"] = model.config.id;
   json["backend"] = backend.name;
   json["prompt_ids"] = prompt;
+  if (sent) json["bundle"] = run.bundle;
   const Stage* logits = run.find("logits");
   if (logits) json.update(logits_json(a, model, logits->row(logits->rows() - 1)));
   if (logits && !a.json) print_logits(json);
@@ -249,7 +306,7 @@ void add_debug(Verb app) {
   verb.add_flag("--chat", a->chat, "Put the prompt through the model's chat template");
   verb.add_option("--compare", a->compare,
                   "cpu, ref, webgpu, a folder written by --dump, or a reference.safetensors: stop at the first stage "
-                  "that differs");
+                  "that differs; or a bundle, which is then held against this machine");
   verb.add_option("--bound", a->bound, "Relative error a step may add (default: what rounding explains)").positive();
   verb.add_flag("--all", a->all, "Compare every stage; do not stop at the first that differs");
   verb.add_option("--layers", a->layers, "Tap these layers only: 0,12,25").delimiter(',').one_word();
@@ -266,6 +323,8 @@ void add_debug(Verb app) {
   verb.add_flag("--nan-check", a->nan_check,
                 "Stop at the first value that is not finite and name it; exit 1 if there is one");
   verb.add_option("--dump", a->dump, "Write every tapped stage to this folder, for a later --compare");
+  verb.add_option("--bundle", a->bundle,
+                  "Write the run to one file that somebody else's --compare opens: stages, prompt, device, kernels");
   verb.add_option("--html", a->html, "Write one page with charts");
   verb.add_option("--head", a->head, "The head whose attention the page shows: LAYER:HEAD").default_text("0:0");
   verb.add_option("--backend", a->backend, "auto, webgpu, cpu or ref").show_default();

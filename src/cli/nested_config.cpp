@@ -96,7 +96,7 @@ struct Nested {
   }
 };
 
-std::string joined(const Json& list) {
+std::string with_commas(const Json& list) {
   std::string text;
   for (const Json& value : list) {
     text += (text.empty() ? "" : ",") + (value.is_string() ? value.get<std::string>() : value.dump());
@@ -124,8 +124,8 @@ void set_trace(Nested& nested, Json& flat) {
              file = nested.take(trace + "file");
   if (!enabled.is_null() && !enabled.is_boolean()) nested.refuse(trace + "enabled", "true or false", enabled);
   if (enabled.is_null() || !enabled.get<bool>()) return;
-  flat["trace"] = categories.empty() ? "all" : joined(categories);
-  if (!layers.is_null()) flat["trace_layers"] = joined(layers);
+  flat["trace"] = categories.empty() ? "all" : with_commas(categories);
+  if (!layers.is_null()) flat["trace_layers"] = with_commas(layers);
   if (!steps.is_null()) flat["trace_steps"] = steps;
   if (!file.is_null()) flat["trace_file"] = file;
 }
@@ -145,7 +145,7 @@ void set_probes(Nested& nested, Json& flat) {
       if (key == "id" && value.is_string()) {
         text += ",id=" + value.get<std::string>();
       } else if ((key == "layers" || key == "tokens" || key == "dims") && value.is_array()) {
-        if (!value.empty()) text += "," + key + "=" + joined(value);
+        if (!value.empty()) text += "," + key + "=" + with_commas(value);
       } else if (key != "stage" && key != "category" && !value.is_null()) {
         nested.refuse(path + "." + key, "id, stage, layers, tokens, dims or category", value);
       }

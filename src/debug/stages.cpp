@@ -113,14 +113,18 @@ void write_stages(const std::filesystem::path& path, const Stages& stages) {
     order.push_back(stage.name);
     if (stage.position != 0) positions[stage.name] = stage.position;
   }
-  write_safetensors(path, tensors,
-                    {{"order", order.dump()},
-                     {"positions", positions.dump()},
-                     {"prompt_ids", Json(stages.prompt_ids).dump()},
-                     {"source", stages.source}});
+  std::map<std::string, std::string> metadata{{"order", order.dump()},
+                                              {"positions", positions.dump()},
+                                              {"prompt_ids", Json(stages.prompt_ids).dump()},
+                                              {"source", stages.source}};
+  if (!stages.artefact.empty()) metadata["artefact"] = stages.artefact;
+  if (!stages.bundle.is_null()) metadata["bundle"] = stages.bundle.dump();
+  write_safetensors(path, tensors, metadata);
 }
 
 namespace {
+
+constexpr int kLastPosition = 1 << 28;  // added to a count of rows it is an int still
 
 // A list or object that the metadata holds as text; null if it is not there.
 Json parsed(const Json& metadata, const char* key, const std::string& where) {
@@ -146,6 +150,8 @@ Stages read_stages(const std::filesystem::path& path) {
   Stages stages;
   stages.source = where;
   const Json positions = parsed(file.metadata(), "positions", where);
+  stages.artefact = string_or(file.metadata(), "artefact", "", where);
+  stages.bundle = parsed(file.metadata(), "bundle", where);
   for (const auto& [name, tensor] : file.tensors()) {
     if (tensor.dtype != "F32" || tensor.shape.size() != 2 || tensor.shape[0] < 1 || tensor.shape[1] < 1) {
       fail({.code = ErrorCode::kFormat,
@@ -156,7 +162,17 @@ Stages read_stages(const std::filesystem::path& path) {
     }
     Stage stage{name, static_cast<int>(tensor.shape[1]), 0, std::vector<float>(tensor.bytes.size() / sizeof(float))};
     if (!tensor.bytes.empty()) std::memcpy(stage.data.data(), tensor.bytes.data(), tensor.bytes.size());
-    if (positions.is_object()) stage.position = static_cast<int>(int_or(positions, name, 0, where));
+    if (positions.is_object()) {
+      const int64_t position = int_or(positions, name, 0, where);
+      if (position < 0 || position > kLastPosition) {
+        fail({.code = ErrorCode::kFormat,
+              .what = "a stage begins at a position that cannot be",
+              .where = where + ": " + name,
+              .expected = fmt::format("0 to {}", kLastPosition),
+              .got = std::to_string(position)});
+      }
+      stage.position = static_cast<int>(position);
+    }
     stages.all.push_back(std::move(stage));
   }
   Json ids = parsed(file.metadata(), "prompt_ids", where);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "model/executor.h"
 
 namespace doppler {
@@ -28,6 +29,9 @@ struct Stages {
   std::string source;  // for people: "cpu", a path
   std::vector<Stage> all;
   std::vector<int32_t> prompt_ids;  // empty where the source does not say
+  std::string artefact;             // SHA-256 of the manifest of the model that ran; empty where nobody says
+  Json bundle;  // of a run that somebody sent: model, version, backend, device, kernels {step: kernel}; null of any
+                // other
 
   const Stage* find(std::string_view name) const;
 };
@@ -60,7 +64,7 @@ Stages capture_run(Executor& executor, const Plan& plan, std::span<const int32_t
                    const CaptureOptions& options = {});
 
 // One safetensors file: one tensor f32 [rows, width] per stage. Its metadata keeps the order of the steps, the first
-// row's position, the prompt and where it comes from.
+// row's position, the prompt, where it comes from, and what a bundle says.
 void write_stages(const std::filesystem::path& path, const Stages& stages);
 
 // Such a file, or one written by tools/dump_reference.py. Fails where a tensor is not f32 [rows, width].

@@ -36,8 +36,9 @@ TEST(Debug, ComparesWithAnotherBackendAsJson) {
 }
 
 // A copy of a checkpoint whose matrix has the largest weights there are in its first row (a conversion takes no
-// infinite ones), so that sums over it overflow.
-void spoil(const std::filesystem::path& from, const std::filesystem::path& to, const std::string& tensor) {
+// infinite ones), so that sums over it overflow; or another weight.
+void spoil(const std::filesystem::path& from, const std::filesystem::path& to, const std::string& tensor,
+           uint16_t bf16 = 0x7f7f) {
   std::filesystem::copy(from, to);
   std::fstream file(to / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
   uint64_t length = 0;
@@ -47,7 +48,7 @@ void spoil(const std::filesystem::path& from, const std::filesystem::path& to, c
   const Json header = parse_json(text, "header");
   ASSERT_TRUE(header.contains(tensor)) << text;
   ASSERT_EQ(header[tensor]["dtype"], "BF16");
-  const std::vector<uint16_t> row(header[tensor]["shape"][1].get<size_t>(), 0x7f7f);
+  const std::vector<uint16_t> row(header[tensor]["shape"][1].get<size_t>(), bf16);
   file.seekp(static_cast<std::streamoff>(8 + length + header[tensor]["data_offsets"][0].get<uint64_t>()));
   file.write(reinterpret_cast<const char*>(row.data()), static_cast<std::streamsize>(2 * row.size()));
 }
@@ -84,6 +85,32 @@ TEST(Debug, ADumpIsAReferenceAndAnotherModelIsOutOfBounds) {
   EXPECT_TRUE(json["cause"].is_string());
   const Json& stages = json["stages"];
   EXPECT_FALSE(stages[stages.size() - 1]["ok"].get<bool>());
+}
+
+TEST(Debug, ABundleIsHeldAgainstThisMachine) {
+  const testing::Scratch scratch;
+  const std::string good = (scratch / "good").string(), bad = (scratch / "bad").string(),
+                    bundle = (scratch / "bundle.safetensors").string();
+  spoil(DOPPLER_TEST_DATA "/models/gemma3-a", scratch / "spoilt", "model.layers.1.mlp.up_proj.weight", 0);
+  const std::string f32 = " --quant f32 --no-tokenizer";
+  EXPECT_EQ(call("convert tests/data/models/gemma3-a " + good + f32).code, 0);
+  EXPECT_EQ(call("convert " + (scratch / "spoilt").string() + " " + bad + f32).code, 0);
+  const std::string ids = " --backend cpu --prompt-ids 2,5,9,14 --bundle ";
+  const std::string open = "debug " + good + " --backend ref --compare " + bundle;
+  EXPECT_EQ(call("debug " + good + ids + bundle).code, 0);
+  const Outcome same = call(open);
+  EXPECT_EQ(same.code, 0);
+  EXPECT_NE(same.out.find("A bundle of good F32, cpu on"), std::string::npos) << same.out;
+  EXPECT_EQ(same.out.find("another than"), std::string::npos) << same.out;
+  EXPECT_EQ(call("debug " + bad + ids + bundle).code, 0);
+  expect_outcome(open, 1, "Its artefact is another than");
+  const Json json = parse_json(call(open + " --json").out, "output");
+  EXPECT_EQ(json["first_bad"], "layer1.up_proj");
+  EXPECT_EQ(json["bundle"]["backend"], "cpu");
+  const Json& stages = json["stages"];
+  EXPECT_EQ(stages[stages.size() - 1]["worst"]["got"], 0) << "the bundle's side is what is in question";
+  testing::spill(bundle, testing::slurp(bundle).substr(0, 500));
+  expect_outcome(open, 4, bundle);
 }
 
 TEST(Debug, RefusesWhatItCannotDo) {

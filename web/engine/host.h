@@ -32,6 +32,11 @@ DOPPLER_HOST("normalize_take") void host_normalize_take(char32_t* codes);
 // A piece of the answer; 0 asks to stop.
 DOPPLER_HOST("piece") int32_t host_piece(const char* text, uint32_t length, uint32_t tokens);
 
+// What a tapped step put out: [tokens, values / tokens], the first row at this position.
+DOPPLER_HOST("tap")
+void host_tap(const char* step, uint32_t length, const float* data, uint32_t values, uint32_t tokens,
+              uint32_t position);
+
 // WebGPU. Opens an adapter and a device and answers with its description as JSON, fetched with gpu_take. Waits.
 DOPPLER_HOST("gpu_open") uint32_t host_gpu_open(uint32_t plain);
 DOPPLER_HOST("gpu_take") void host_gpu_take(char* out);

@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 #include "base/error.h"
+#include "base/version.h"
+#include "debug/bounds.h"
 #include "gpu/run/gpu_executor.h"
 #include "host.h"
 
@@ -72,15 +73,21 @@ Json to_json(const Timing& t) {
           {"decodeTokS", t.decode_tok_s()}};
 }
 
+void show_to_host(const Step& step, std::span<const float> data, int tokens, int position) {
+  host_tap(step.name.data(), static_cast<uint32_t>(step.name.size()), data.data(), static_cast<uint32_t>(data.size()),
+           static_cast<uint32_t>(tokens), static_cast<uint32_t>(position));
+}
+
 }  // namespace
 
 Json WebEngine::answer(const Json& request) {
   const std::string verb = require_string(request, "verb", "request");
+  untap();  // a request that was refused left its tap behind
   if (verb == "load") return load(request);
   if (verb == "encode") return encode(request);
   if (verb == "decode") return decode(request);
   if (verb == "generate") return generate(request);
-  if (verb == "inspect") return inspect(request);
+  if (verb == "debug") return debug(request);
   if (verb == "bench") return bench(request);
   if (verb == "score") return score(request);
   fail({.code = ErrorCode::kUsage, .what = "an unknown verb", .where = "request", .got = verb});
@@ -156,64 +163,75 @@ Json WebEngine::generate(const Json& request) {
   const auto on_piece = [&](std::string_view piece) {
     return host_piece(piece.data(), static_cast<uint32_t>(piece.size()), tokens++) != 0;
   };
+  if (bool_or(request, "debug", false, "request")) tap(tapped_steps(request));
   const Generation result = talk.generate(read_ids(request), options, on_piece);
+  untap();
   return {{"ids", result.token_ids},
           {"text", result.text},
           {"stopReason", name_of(result.stop_reason)},
           {"timing", to_json(result.timing)}};
 }
 
-void StepStatistics::add(const std::string& name, std::span<const float> values) {
-  auto line = std::find_if(lines_.begin(), lines_.end(), [&](const Line& l) { return l.name == name; });
-  if (line == lines_.end()) line = lines_.insert(lines_.end(), Line{name});
-  for (const float value : values) {
-    if (!std::isfinite(value)) {
-      ++line->bad;
-      continue;
+void WebEngine::tap(TapSteps steps) {
+  session().executor().set_tap_at(show_to_host, std::move(steps));
+  tapped_ = true;
+}
+
+void WebEngine::untap() {
+  if (tapped_ && session_) session_->executor().set_tap({});
+  tapped_ = false;
+}
+
+// The steps of the layers asked for and those outside of any layer; all of them where no layer is named.
+TapSteps WebEngine::tapped_steps(const Json& request) {
+  TapSteps steps;
+  const Json* layers = find(request, "layers");
+  if (!layers || !layers->is_array() || layers->empty()) return steps;
+  for (const Json& layer : *layers) {
+    if (!layer.is_number_integer() || layer.get<int64_t>() < 0 ||
+        layer.get<int64_t>() >= model_->config.layer_count()) {
+      fail({.code = ErrorCode::kUsage,
+            .what = "no such layer",
+            .where = "layers",
+            .expected = fmt::format("0 to {}", model_->config.layer_count() - 1),
+            .got = brief(layer)});
     }
-    line->sum += value;
-    line->squares += static_cast<double>(value) * value;
-    line->largest = std::max(line->largest, std::fabs(static_cast<double>(value)));
   }
-  line->count += values.size();
+  for (const Step& step : model_->plan.steps) {
+    const auto here = [&](const Json& layer) { return layer.get<int>() == step.layer; };
+    if (step.layer < 0 || std::any_of(layers->begin(), layers->end(), here)) steps.insert(step.name);
+  }
+  return steps;
 }
 
-Json StepStatistics::to_json() const {
-  Json list = Json::array();
-  for (const Line& line : lines_) {
-    const double good = static_cast<double>(std::max<uint64_t>(line.count - line.bad, 1));
-    list.push_back({{"step", line.name},
-                    {"rms", std::sqrt(line.squares / good)},
-                    {"mean", line.sum / good},
-                    {"largest", line.largest},
-                    {"values", line.count},
-                    {"notFinite", line.bad}});
-  }
-  return list;
-}
-
-Json WebEngine::inspect(const Json& request) {
+// A prompt with its steps tapped: the host gets what each computes. The answer is what the plan says of them.
+Json WebEngine::debug(const Json& request) {
   Executor& executor = session().executor();
   const std::vector<int32_t> ids = read_ids(request);
-  StepStatistics statistics;
+  check_tokens(model_->config, ids, 0, static_cast<int>(ids.size()));
+  const bool all = bool_or(request, "allLogits", false, "request");
   session_->invalidate();  // a GPU holds one sequence at a time
   Context context(executor);
-  executor.set_tap([&](const Step& step, std::span<const float> data, int, int) { statistics.add(step.name, data); });
-  const std::span<const float> logits = context.forward(ids, Logits::kLast);
-  std::vector<std::pair<float, int32_t>> best;
-  for (size_t i = 0; i < logits.size(); ++i) best.emplace_back(logits[i], static_cast<int32_t>(i));
-  const size_t kept = std::min<size_t>(8, best.size());
-  std::partial_sort(best.begin(), best.begin() + static_cast<long>(kept), best.end(), std::greater<>());
-  double total = 0;
-  for (const auto& [logit, id] : best) total += std::exp(static_cast<double>(logit) - best[0].first);
-  Json next = Json::array();
-  for (size_t i = 0; i < kept; ++i) {
-    next.push_back({{"id", best[i].second},
-                    {"piece", model_->tokenizer ? std::string(model_->tokenizer->piece(best[i].second)) : ""},
-                    {"probability", std::exp(static_cast<double>(best[i].first) - best[0].first) / total}});
+  tap(tapped_steps(request));
+  context.forward(ids, all ? Logits::kAll : Logits::kLast);
+  Json steps = Json::array();
+  for (const Step& step : model_->plan.steps) {
+    Json inputs = Json::array();
+    for (const int input : step.inputs) inputs.push_back(model_->plan.values[static_cast<size_t>(input)].name);
+    const auto* route = std::get_if<Route>(&step.op);
+    steps.push_back({{"name", step.name},
+                     {"layer", step.layer},
+                     {"inputs", inputs},
+                     {"attention", std::holds_alternative<Attention>(step.op)},
+                     {"chosen", route ? route->k : 0},
+                     {"kernel", executor.kernel_of(step)}});
   }
-  executor.set_tap({});
-  return {{"steps", statistics.to_json()}, {"next", next}, {"tokens", ids.size()}};
+  untap();
+  const auto bounds = [&](bool same_weights) {
+    const Bounds b = bounds_for(model_->weights, same_weights);
+    return Json{{"relative", b.relative}, {"added", b.added}, {"element", b.element}};
+  };
+  return {{"version", kVersion}, {"steps", steps}, {"bounds", bounds(false)}, {"boundsOfSameWeights", bounds(true)}};
 }
 
 // A prompt and likeliest tokens after it, as in `doppler bench inference`, which gives the tokens and judges the

@@ -22,31 +22,20 @@ class WebEngine {
   Json encode(const Json& request);    // text, or messages by the chat template, to ids
   Json decode(const Json& request);    // ids to text
   Json generate(const Json& request);  // pieces go to the host as they come
-  Json inspect(const Json& request);   // what every step of a prompt computes, in numbers
+  Json debug(const Json& request);     // what every step of a prompt computes, to the host
   Json bench(const Json& request);     // one run of a benchmark
   Json score(const Json& request);     // how likely given tokens are
 
+  TapSteps tapped_steps(const Json& request);
+  void tap(TapSteps steps);  // from now on the host sees what these steps put out
+  void untap();
   Session& session();
 
   std::optional<LoadedModel> model_;
   std::unique_ptr<Session> session_;
   int batch_ = 0;  // tokens per batch of a benchmark, 0: by its pace, which is kept from run to run
   DecodePace pace_{0};
-};
-
-// Statistics of one step's output over a prompt.
-class StepStatistics {
- public:
-  void add(const std::string& name, std::span<const float> values);
-  Json to_json() const;
-
- private:
-  struct Line {
-    std::string name;
-    double squares = 0, largest = 0, sum = 0;
-    uint64_t count = 0, bad = 0;  // bad: not finite
-  };
-  std::vector<Line> lines_;
+  bool tapped_ = false;
 };
 
 }  // namespace doppler::web

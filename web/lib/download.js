@@ -221,7 +221,7 @@ async function downloadShard(model, base, shard, progress, signal) {
   await model.commitPart(shard.name);
 }
 
-async function downloadAll(model, base, {manifestText, manifest, shards, tensorsFile, info}, tell, signal) {
+async function downloadAll(model, base, {manifestText, manifest, shards, tensorsFile, info}, {onProgress: tell, onShard}, signal) {
   const sizes = await model.sizes();
   const missing = shards.filter(({name, size}) => sizes.get(name) !== size);
   const progress = new Progress(tell);
@@ -252,7 +252,9 @@ async function downloadAll(model, base, {manifestText, manifest, shards, tensors
   const work = async () => {
     while (next < missing.length && !failure) {
       try {
-        await downloadShard(model, base, missing[next++], progress, either);
+        const shard = missing[next++], start = performance.now();
+        await downloadShard(model, base, shard, progress, either);
+        onShard?.(shard.name, shard.size, performance.now() - start);
       } catch (error) {
         failure ??= error;
         stop.abort(error);
@@ -306,7 +308,7 @@ async function shardsBefore(model, stored) {
   }
 }
 
-async function bringUpToDate(model, base, network, {signal, onProgress}) {
+async function bringUpToDate(model, base, network, {signal, onProgress, onShard}) {
   const found = readManifest(network, `${base}manifest.json`);
   const timer = setTimeout(() => onProgress({phase: 'wait'}), 200);  // another tab downloads it
   const release = await lock(model.folder, 'exclusive', signal).finally(() => clearTimeout(timer));
@@ -326,7 +328,7 @@ async function bringUpToDate(model, base, network, {signal, onProgress}) {
       if (shards.every(({name, size}) => sizes.get(name) === size)) return;  // another tab was quicker
     }
     const info = {url: base, name: manifest.modelId ?? manifest.modelType ?? base};
-    await downloadAll(model, base, {...found, manifestText: network, info}, onProgress, signal);
+    await downloadAll(model, base, {...found, manifestText: network, info}, {onProgress, onShard}, signal);
   } finally {
     release();
   }
@@ -336,7 +338,7 @@ async function bringUpToDate(model, base, network, {signal, onProgress}) {
  * Makes sure that the model at `url` is stored whole, and opens it.
  * @returns the files for the engine; close() gives them and the model's lock back.
  */
-export async function openModel(url, {signal, onProgress = () => {}, onRead} = {}) {
+export async function openModel(url, {signal, onProgress = () => {}, onRead, onShard} = {}) {
   const base = modelUrl(url);
   const model = await StoredModel.open(base);
   onProgress({phase: 'check'});
@@ -355,6 +357,6 @@ export async function openModel(url, {signal, onProgress = () => {}, onRead} = {
     if (files) return files;
     if (network === null) throw failure;
     if (round === mostRounds) throw new DopplerError('file', 'the model was downloaded, but the browser does not keep it as it was written, or another tab replaces it. Close other tabs, delete the stored model, and load it again');
-    await bringUpToDate(model, base, network, {signal, onProgress});
+    await bringUpToDate(model, base, network, {signal, onProgress, onShard});
   }
 }

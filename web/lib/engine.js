@@ -74,6 +74,7 @@ export class Engine {
     this.broken = null;      // the error after which the instance may not be used again
     this.files = null;
     this.onPiece = () => true;
+    this.onTap = () => {};   // (step, values, tokens, position), of steps that are looked at
     let views = {};
     const memory = () => {
       const {buffer} = this.exports.memory;
@@ -102,6 +103,10 @@ export class Engine {
         this.files.read(string(name, length), offset, memory().bytes.subarray(out, out + bytes));
       },
       piece: (at, length, index) => (this.onPiece(string(at, length), index) ? 1 : 0),
+      tap: (name, length, at, values, tokens, position) => {
+        const begin = (at >>> 0) / 4;
+        this.onTap(string(name, length), new Float32Array(memory().buffer).slice(begin, begin + values), tokens, position);
+      },
       ...textHost(memory, text),
       ...gpu.plain,
       ...waiting,

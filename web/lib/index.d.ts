@@ -25,6 +25,10 @@ export interface LoadOptions {
   signal?: AbortSignal;
   /** Tokens to make room for; the model's own, at most 4096, if left out. */
   context?: number;
+  /** How much is said while it loads: silent (the default), info, or verbose, where every shard came from. */
+  log?: 'silent' | 'info' | 'verbose';
+  /** Hears what is said; the console if left out. */
+  onLog?: (line: {level: 'info' | 'verbose'; text: string}) => void;
   /** Seconds that the tokenizer's regular expressions may take over one text; 10 if left out. */
   textSeconds?: number;
 }
@@ -45,8 +49,85 @@ export interface GenerateOptions extends Sampling {
   stop?: string[];
   /** Tokens that the GPU chooses by itself before we look: 1 to 64; by its pace if left out. */
   decodeBatch?: number;
+  /** Look into the steps as they run, of all layers or of these; onTrace hears of each, the console where it is left out. */
+  debug?: boolean;
+  debugLayers?: number[];
+  trace?: Trace;
+  onTrace?: (trace: StepTrace) => void;
   /** Ends the answer early; what there is of it is the result, with the stop reason 'interrupted'. */
   signal?: AbortSignal;
+}
+
+/** Which subjects: all, one or several of embed, attn, ffn and logits. */
+export type Trace = boolean | string | ('embed' | 'attn' | 'ffn' | 'logits')[];
+
+/** Of all values of one row. */
+export interface RowStatistics {
+  min: number;
+  max: number;
+  largest: number;
+  mean: number;
+  rms: number;
+  values: number;
+  notFinite: number;
+}
+
+export interface StepTrace extends RowStatistics {
+  step: string;
+  subject: 'embed' | 'attn' | 'ffn' | 'logits';
+  layer: number;
+  /** LAYER_3, FINAL_HIDDEN, TOP5, or nothing. */
+  tag: string;
+  position: number;
+  top?: {id: number; logit: number}[];
+  /** The same as `doppler run --trace` prints it. */
+  line: string;
+}
+
+export interface Probe {
+  id?: string;
+  /** layer3.attn_norm; or attn_norm, of all layers or of `layers`. */
+  stage: string;
+  layers?: number[];
+  /** Positions; negative count from the end. The last one if left out. */
+  tokens?: number[];
+  dims?: number[];
+}
+
+export interface DebugOptions {
+  /** "The color of the sky is", or what `compare` was recorded of, if left out. */
+  prompt?: string;
+  ids?: number[];
+  layers?: number[];
+  probes?: Probe[];
+  trace?: Trace;
+  onTrace?: (trace: StepTrace) => void;
+  /** stages.safetensors of `doppler debug --dump`, a file of tools/dump_reference.py, or a bundle: its address or its bytes. */
+  compare?: string | URL | Blob | ArrayBuffer | Uint8Array;
+}
+
+export interface StageComparison {
+  name: string;
+  relError: number;
+  cosine: number;
+  elementError: number;
+  worst: {position: number; column: number; got: number; expected: number} | null;
+  ok: boolean;
+  note: string;
+}
+
+export interface DebugResult {
+  ids: number[];
+  /** SHA-256 of the manifest. */
+  artefact: string;
+  /** Of the last position of every step. */
+  stages: (RowStatistics & {name: string; layer: number; position: number; rows: number; width: number; tag: string})[];
+  probes: {id: string; stage: string; position: number; dim: number; value: number}[];
+  top: {id: number; piece: string; logit: number; probability: number}[];
+  /** Up to the first stage out of bounds. */
+  comparison: {stages: StageComparison[]; firstBad: string | null; kernel: string | null; suspects: string[]; notCompared: string[]} | null;
+  /** One file with all of it, for `doppler debug MODEL --compare FILE`. */
+  bundle: Blob;
 }
 
 export interface ChatMessage {
@@ -161,6 +242,8 @@ export interface Model {
   decode(ids: number[]): Promise<string>;
   /** What every step of the model computes for a prompt, in numbers. */
   inspect(input: string | ChatMessage[]): Promise<Inspection>;
+  /** Looks into every step of a prompt. */
+  debug(options?: DebugOptions): Promise<DebugResult>;
   /** Whether the engine goes on after an error; if not, reload() or load anew. */
   usable(): Promise<boolean>;
   stats(): Promise<{usable: boolean; heapBytes: number; bufferBytes: number; submits: number; dispatches: number; recordMs: number}>;

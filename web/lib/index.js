@@ -2,7 +2,7 @@
 import {DopplerError} from './errors.js';
 import {requestAdapter} from './host_gpu.js';
 import {textSeconds} from './host_text.js';
-import {Generation, Model} from './model.js';
+import {Generation, loadEvents, Model} from './model.js';
 import {modelUrl, removeModel, storedModels} from './store.js';
 
 // Requests to the worker and their answers.
@@ -97,13 +97,13 @@ class WorkerLink {
 
 export const Doppler = {
   /** Downloads (or finds) the model at `url`, puts it on the GPU, and answers a Model. */
-  async load(url, {onProgress, signal, context, block, textSeconds: seconds = textSeconds} = {}) {
+  async load(url, {onProgress, signal, context, block, log, onLog, textSeconds: seconds = textSeconds} = {}) {
     // The browser may ask the visitor, and keeps the files longer if it agrees; asking costs nothing if not.
     navigator.storage?.persist?.().catch(() => {});
     const link = new WorkerLink(seconds);
     try {
-      const info = await link.request('load', {url: modelUrl(url), context, block, textSeconds: seconds}, {
-        signal, onEvent: ({progress}) => progress && onProgress?.(progress),
+      const info = await link.request('load', {url: modelUrl(url), context, block, log, textSeconds: seconds}, {
+        signal, onEvent: loadEvents({onProgress, onLog}),
       });
       return new Model(link, info);
     } catch (error) {

@@ -1,5 +1,6 @@
 // A loaded model as a program uses it. `link` carries requests to the Service, in a worker or here.
 import {DopplerError} from './errors.js';
+import {traceLine} from './stages.js';
 
 // An answer as it comes: pieces of text to iterate over, and the whole as a promise.
 export class Generation {
@@ -31,6 +32,26 @@ export class Generation {
   }
 }
 
+/** What a load tells: how far it is, and what is said (to the console, unless somebody listens). */
+export const loadEvents = ({onProgress, onLog}) => ({progress, log}) => {
+  if (progress) onProgress?.(progress);
+  if (log) (onLog ?? (({text}) => console.log(text)))(log);
+};
+
+// A trace goes to whoever listens, else to the console.
+function tell(trace, onTrace) {
+  if (onTrace) onTrace({...trace, line: traceLine(trace)});
+  else console.log(traceLine(trace));
+}
+
+async function bytesOf(source) {
+  if (source instanceof ArrayBuffer || ArrayBuffer.isView(source)) return source.slice();
+  if (source instanceof Blob) return source.arrayBuffer();
+  const answer = await fetch(source).catch((error) => error);
+  if (answer.ok) return answer.arrayBuffer();
+  throw new DopplerError('network', `${source} cannot be fetched: ${answer.message ?? `the server says ${answer.status}`}. Check the address`);
+}
+
 const finishReasons = {end: 'stop', stop: 'stop', max_tokens: 'length', context: 'length', interrupted: 'stop'};
 
 // OpenAI's names for what we call otherwise.
@@ -60,9 +81,22 @@ export class Model {
     return this.start(typeof prompt === 'string' ? {prompt} : {ids: prompt.ids}, options);
   }
 
-  start(input, {signal, ...options}) {
+  start(input, {signal, onTrace, trace, ...options}) {
+    const traced = options.debug ? trace ?? 'all' : undefined;
     return new Generation((onPiece) =>
-      this.link.request('generate', {...options, ...input}, {signal, onEvent: ({piece}) => piece && onPiece(piece)}));
+      this.link.request('generate', {...options, trace: traced, ...input}, {
+        signal, onEvent: (event) => (event.piece ? onPiece(event.piece) : event.trace && tell(event.trace, onTrace)),
+      }));
+  }
+
+  /**
+   * A prompt with every step looked at: numbers about each, exact values, a comparison with what was recorded elsewhere (an
+   * address, a Blob or bytes), and a bundle: one file that `doppler debug MODEL --compare BUNDLE` opens.
+   */
+  async debug({prompt, ids, layers, probes, trace, compare, onTrace} = {}) {
+    const request = {prompt, ids, layers, probes, trace, compare: compare && await bytesOf(compare)};
+    const {bundle, ...result} = await this.link.request('debug', request, {onEvent: (event) => event.trace && tell(event.trace, onTrace)});
+    return {...result, bundle: new Blob([bundle], {type: 'application/octet-stream'})};
   }
 
   /** Token ids of a text or of messages. */

@@ -4,7 +4,7 @@ import {readFile} from 'node:fs/promises';
 import {join} from 'node:path';
 import {fileURLToPath} from 'node:url';
 import {DopplerError} from './errors.js';
-import {Generation, Model} from './model.js';
+import {Generation, loadEvents, Model} from './model.js';
 import {Service} from './service.js';
 
 // Dawn hides what is not yet a standard, or not yet proven: subgroup matrices (tensor cores), and f16 on NVIDIA.
@@ -33,6 +33,7 @@ async function openFolder(url) {
     return open.get(name);
   };
   return {
+    from: 'disk',
     bytes: (manifest.shards ?? []).reduce((sum, {size}) => sum + size, 0),
     size: (name) => (file(name) === undefined ? -1 : fstatSync(file(name)).size),
     read(name, offset, out) {
@@ -81,7 +82,7 @@ export const Doppler = {
    * Loads the model in a folder. `dawn` are Dawn's own flags; by default they allow the features that make prefill fast
    * (openGpu), [] leaves Dawn as it comes.
    */
-  async load(folder, {onProgress, signal, context, block, dawn, textSeconds} = {}) {
+  async load(folder, {onProgress, signal, context, block, log, onLog, dawn, textSeconds} = {}) {
     const gpu = await openGpu(dawn);
     const service = new Service({
       module: async () => WebAssembly.compile(await readFile(new URL('./doppler.wasm', import.meta.url))),
@@ -89,8 +90,8 @@ export const Doppler = {
       open: openFolder,
     });
     const link = new LocalLink(service);
-    const info = await link.request('load', {url: String(folder), context, block, textSeconds}, {
-      signal, onEvent: ({progress}) => progress && onProgress?.(progress),
+    const info = await link.request('load', {url: String(folder), context, block, log, textSeconds}, {
+      signal, onEvent: loadEvents({onProgress, onLog}),
     });
     return new Model(link, info);
   },

@@ -149,15 +149,30 @@ function grow() {
   box.style.height = `${box.scrollHeight + 2}px`;
 }
 
+function showVerdict(comparison) {
+  const {firstBad, kernel, stages} = comparison ?? {stages: []};
+  const wrong = stages.find(({name}) => name === firstBad);
+  $('inspect-verdict').hidden = !comparison;
+  $('inspect-verdict').classList.toggle('bad', stages.length === 0 || Boolean(firstBad));
+  $('inspect-verdict').textContent = firstBad
+    ? `First out of bounds: ${firstBad}, relative error ${wrong.relError.toPrecision(2)}${kernel ? `, kernel ${kernel}` : ''}. Save the bundle; doppler debug --compare says why.`
+    : stages.length ? `All ${stages.length} stages are within bounds.` : 'There was nothing to compare.';
+}
+
 async function inspect() {
   const button = $('inspect-form').querySelector('button');
   button.disabled = true;
   $('inspect-next').textContent = 'Running';
   try {
-    const {steps, next, tokens} = await state.model.inspect($('inspect-prompt').value);
-    drawChart($('chart'), $('chart-steps'), steps);
-    const likely = next.slice(0, 5).map(({piece, probability}) => `“${piece}” ${(probability * 100).toFixed(1)} %`);
-    $('inspect-next').textContent = `${tokens} tokens. Likely next: ${likely.join(', ')}`;
+    const compare = $('inspect-reference').files[0];
+    const {ids, stages, top, comparison, bundle} = await state.model.debug({prompt: compare ? undefined : $('inspect-prompt').value, compare});
+    drawChart($('chart'), $('chart-steps'), stages.map(({name: step, ...numbers}) => ({step, ...numbers})));
+    const likely = top.map(({piece, probability}) => `“${piece}” ${(probability * 100).toFixed(1)} %`);
+    $('inspect-next').textContent = `${ids.length} tokens. Likely next: ${likely.join(', ')}`;
+    showVerdict(comparison);
+    URL.revokeObjectURL($('inspect-bundle').href);
+    $('inspect-bundle').href = URL.createObjectURL(bundle);
+    $('inspect-bundle').hidden = false;
   } catch (error) {
     $('inspect').close();
     complain(error, error.code === 'usage' ? null : () => load(state.url));
