@@ -118,19 +118,20 @@ struct RdrrReader::Mapping {
     for (size_t i = 0; i < shards.size(); ++i) {
       const fs::path path = folder / shards[i].filename;
       const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not make it wait
+      int error_number = fd < 0 ? errno : 0;
       // Measured again on the open file: a shard that shrank since must not become a fault in the middle of a token.
       struct stat status {};
       const bool sound = fd >= 0 && ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
                          static_cast<uint64_t>(status.st_size) == shards[i].size;
       const bool mapped =
           sound && ::mmap(base + start[i], shards[i].size, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0) != MAP_FAILED;
-      const int error_number = errno;
+      if (sound && !mapped) error_number = errno;
       if (fd >= 0) ::close(fd);
       if (!mapped) {
         fail({.code = ErrorCode::kFile,
               .what = "a shard cannot be mapped into memory",
               .where = path.string(),
-              .got = sound ? std::strerror(error_number) : "a file of another size"});
+              .got = error_number != 0 ? std::strerror(error_number) : "a file of another size"});
       }
       const size_t end = i + 1 < shards.size() ? start[i + 1] : size;
       register_mapped_range({base + start[i], end - start[i]}, path);

@@ -59,8 +59,8 @@ ERRORS = {
 }
 PLAIN = {"open64": "open", "pread64": "pread", "pwrite64": "pwrite", "ftruncate64": "ftruncate", "stat64": "stat",
          "lstat64": "lstat", "fstat64": "fstat"}
-# Calls whose failure the program need not notice: nothing is wrong then.
-MUST_GO_ON = {"short"}
+# Interrupted, these are simply done again. (An open() may wait for somebody, so there Ctrl-C must end it.)
+DONE_AGAIN = {"read", "pread", "write", "pwrite", "flock"}
 
 
 DIGESTS = {}
@@ -266,7 +266,7 @@ class Player:
             outcome = play(self.scenario, place, {"LD_PRELOAD": str(FAULTS), "FAULTS_LOG": str(log), "FAULTS_SITE": key,
                                                   "FAULTS_NTH": str(nth), "FAULTS_HOW": number})
             struck = read_log(log, keep_struck=True)[1]
-            fault = self.judge(place, outcome, way) if struck else None
+            fault = self.judge(place, outcome, site.call, way) if struck else None
             if struck and fault is None and outcome.code != 0:
                 fault = self.again(place, killed=way == "kill")
             kind = ("not met" if not struck else "killed" if outcome.code == -signal.SIGKILL else
@@ -289,7 +289,7 @@ class Player:
         finally:
             shutil.rmtree(place, ignore_errors=True)
 
-    def judge(self, place, outcome, way):
+    def judge(self, place, outcome, call, way):
         if way == "kill":
             if self.scenario.serve:
                 return None
@@ -308,7 +308,7 @@ class Player:
             return "it does not end as an error of a file does"
         if not outcome.sentence():
             return "it says no sentence"
-        if way in MUST_GO_ON or (way == "EINTR" and not self.scenario.serve):
+        if way == "short" or way == "EINTR" and call in DONE_AGAIN:
             return "nothing is wrong, and it stops"
         return self.damage(place)
 
