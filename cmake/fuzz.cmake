@@ -1,5 +1,5 @@
 # Fuzz targets, one for each tests/fuzz/<name>_fuzz.cpp: clang with libFuzzer, everything they run instrumented.
-# tools/fuzz.sh builds them and runs each for a minute with its seeds and words.
+# tools/fuzz.sh builds them, runs each with its seeds and words, and counts what they reach.
 if(DOPPLER_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     message(FATAL_ERROR "DOPPLER_FUZZ needs clang: configure with -DCMAKE_CXX_COMPILER=clang++")
@@ -7,14 +7,16 @@ if(DOPPLER_FUZZ)
   file(GLOB fuzzed_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/base/*.cpp ${PROJECT_SOURCE_DIR}/src/format/*.cpp
        ${PROJECT_SOURCE_DIR}/src/tokenizer/*.cpp ${PROJECT_SOURCE_DIR}/src/jinja/*.cpp
        ${PROJECT_SOURCE_DIR}/src/grammar/*.cpp
-       ${PROJECT_SOURCE_DIR}/src/model/*.cpp)
-  add_library(doppler_fuzzed STATIC EXCLUDE_FROM_ALL ${fuzzed_sources})
+       ${PROJECT_SOURCE_DIR}/src/model/*.cpp ${PROJECT_SOURCE_DIR}/src/import/*.cpp)
+  add_library(doppler_fuzzed STATIC EXCLUDE_FROM_ALL ${fuzzed_sources} ${PROJECT_SOURCE_DIR}/src/cli/token_file.cpp
+                                                     ${PROJECT_BINARY_DIR}/generated/embedded_families.cpp)
   target_include_directories(doppler_fuzzed PUBLIC ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(doppler_fuzzed PUBLIC fmt::fmt nlohmann_json::nlohmann_json OpenSSL::Crypto Threads::Threads
                                               PkgConfig::PCRE2 PkgConfig::UTF8PROC)
   target_compile_options(doppler_fuzzed PUBLIC -O1 -fno-omit-frame-pointer -fno-sanitize-recover=all
-                                               -fsanitize=fuzzer-no-link,address,undefined)
-  target_link_options(doppler_fuzzed PUBLIC -fsanitize=fuzzer-no-link,address,undefined)
+                                               -fsanitize=fuzzer-no-link,address,undefined
+                                               -fprofile-instr-generate -fcoverage-mapping)
+  target_link_options(doppler_fuzzed PUBLIC -fsanitize=fuzzer-no-link,address,undefined -fprofile-instr-generate)
   add_custom_target(fuzz_targets)
   file(GLOB fuzz_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/*_fuzz.cpp)
   foreach(source ${fuzz_sources})

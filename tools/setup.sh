@@ -80,6 +80,7 @@ need "web test fuzz" clang-22 22 clang++-22 --version
 need "web test" lld-22 22 wasm-ld-22 --version
 need "web test" llvm-22 22 llvm-ar-22 --version
 need "web test" libclang-rt-22-dev-wasm32 22 deb_version libclang-rt-22-dev-wasm32
+need "fuzz" llvm-22 22 llvm-cov-22 --version
 need "fuzz" libclang-rt-22-dev 22 deb_version libclang-rt-22-dev
 need "test cluster" libopenmpi-dev 4.1 deb_version libopenmpi-dev
 need "test cluster" openmpi-bin 4.1 deb_version openmpi-bin
