@@ -37,7 +37,7 @@ _doppler() {
     "doctor") words="--config --debug --device --full --help --json --log --offline --quiet --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
     "test") words="correctness inference --config --debug --help --log --offline --quiet --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
     "test correctness") words="--config --debug --device --filter --help --json --log --offline --perf --plain --quiet --trace --trace-file --trace-layers --trace-steps --unchecked --verbose --version" ;;
-    "test inference") words="--backend --config --debug --device --help --json --log --model --offline --perf --prompt --quiet --tokens --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
+    "test inference") words="--backend --config --debug --device --help --json --log --model --offline --perf --prompt --quiet --threads --tokens --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
     "config") words="--config --debug --help --log --offline --quiet --show --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
   esac
   if [[ $current == -* || -z $path ]]; then

@@ -279,6 +279,7 @@ complete -c doppler -n '__fish_seen_subcommand_from test; and __fish_seen_subcom
 complete -c doppler -n '__fish_seen_subcommand_from test; and __fish_seen_subcommand_from inference' -l tokens -r -d 'Tokens to go on for'
 complete -c doppler -n '__fish_seen_subcommand_from test; and __fish_seen_subcommand_from inference' -l backend -r -d 'auto, webgpu, cpu or ref'
 complete -c doppler -n '__fish_seen_subcommand_from test; and __fish_seen_subcommand_from inference' -l device -r -d 'Which GPU, as doppler devices counts them'
+complete -c doppler -n '__fish_seen_subcommand_from test; and __fish_seen_subcommand_from inference' -l threads -r -d 'Threads (default: one per core)'
 complete -c doppler -n '__fish_seen_subcommand_from test; and __fish_seen_subcommand_from inference' -l perf -d 'And then how fast it is, as bench inference --prompt xs says it'
 complete -c doppler -n '__fish_seen_subcommand_from test; and __fish_seen_subcommand_from inference' -l json -d 'Print one JSON object'
 complete -c doppler -n '__fish_seen_subcommand_from config' -l help -d 'Print this help message and exit'

@@ -18,7 +18,7 @@ namespace {
 
 struct Arguments {
   std::string model, prompt = "The color of the sky is", backend = "auto";
-  int device = -1, tokens = 20;
+  int device = -1, tokens = 20, threads = 0;
   bool perf = false, json = false;
 };
 
@@ -28,7 +28,8 @@ void test_inference(const Arguments& a) {
   const std::vector<int32_t> prompt = model.need_tokenizer().encode(a.prompt, true);
   const int context = static_cast<int>(prompt.size()) + a.tokens + 1;
   const BackendChoice backend = choose_backend(a.backend, a.device);
-  const auto executor = make_executor(model, backend.name, {.context = context, .device = a.device});
+  const auto executor =
+      make_executor(model, backend.name, {.context = context, .threads = a.threads, .device = a.device});
   const Stages run = capture_run(*executor, model.plan, prompt, {}, {.generate = a.tokens});
   const auto plain = make_executor(model, "ref", {.context = context}, false);
   Stages prefill = capture_run(*plain, model.plan, prompt, {});
@@ -64,6 +65,7 @@ void test_inference(const Arguments& a) {
   InferenceWorkload workload = named_workload("xs");
   workload.backend = backend.name;
   workload.device = a.device;
+  workload.threads = a.threads;
   const auto progress = [](std::string_view line) {
     if (info_enabled()) show_status(line);
   };
@@ -80,6 +82,7 @@ void add_test_inference(Verb test) {
   verb.add_option("--tokens", a->tokens, "Tokens to go on for").positive().show_default();
   verb.add_option("--backend", a->backend, "auto, webgpu, cpu or ref").show_default();
   verb.add_option("--device", a->device, "Which GPU, as doppler devices counts them");
+  verb.add_option("--threads", a->threads, "Threads (default: one per core)").range(1, 1024);
   verb.add_flag("--perf", a->perf, "And then how fast it is, as bench inference --prompt xs says it");
   verb.add_flag("--json", a->json, "Print one JSON object");
   verb.footer("Exit code 1 when a step is wrong.\nExample:\n  doppler test inference models/tiny --backend cpu --perf");
