@@ -104,7 +104,16 @@ double bound_of(const Step& step, const Weights& weights, bool weights_in_bytes)
         return 2e-4;  // the same activations, but few large weights, which average less away
       // The largest of a row of products of two values is up to 5.5 times their root mean square: a 127th of it is a
       // step, within which the error is uniform.
+      case DType::kQ4_0:
+      case DType::kQ4_1:
+      case DType::kQ5_0:
+      case DType::kQ5_1:
+      case DType::kQ2_K:
+      case DType::kQ3_K:
       case DType::kQ4_K:
+      case DType::kQ5_K:
+      case DType::kIQ4_NL:
+      case DType::kIQ4_XS:
       case DType::kQ6_K: return weights_in_bytes ? 2e-2 : 5.5 / 127 / 3.4641;
       default: return 2e-6;
     }
@@ -119,8 +128,9 @@ std::vector<StepCase> step_cases(const Kernels& kernels, bool all) {
   const ModelConfig configs[] = {plain_config(),  quirky_config(),       expert_config(),      multiplied_config(),
                                  sparse_config(), odd_config(),          odd_expert_config(),  conv_config(),
                                  delta_config(),  delta_expert_config(), layer_input_config(), beside_config()};
-  constexpr DType kTypes[] = {DType::kF32,   DType::kF16,  DType::kBF16, DType::kQ8_0,
-                              DType::kMXFP4, DType::kQ6_K, DType::kQ4_K};
+  constexpr DType kTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16,   DType::kQ8_0,  DType::kMXFP4, DType::kQ6_K,
+                              DType::kQ4_K, DType::kQ4_0, DType::kQ4_1,   DType::kQ5_0,  DType::kQ5_1,  DType::kQ2_K,
+                              DType::kQ3_K, DType::kQ5_K, DType::kIQ4_NL, DType::kIQ4_XS};
   std::vector<StepCase> cases;
   for (const ModelConfig& config : configs) {
     const bool every_type = all || config.id.starts_with("odd");  // matrices with a remainder in every direction
