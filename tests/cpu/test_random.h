@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/half.h"
 #include "convert/quantize.h"
 #include "format/decode.h"
 #include "format/tensor.h"
@@ -53,8 +54,32 @@ inline std::vector<size_t> halves_of(DType type) {
   }
 }
 
-// A tensor that owns its bytes. Types that nothing here quantises to get random valid blocks, with scales of about 0.01
-// and either sign.
+// About how large their weights are with halves of one: of scales and of codes or levels that are all as likely.
+inline float size_of(DType type) {
+  switch (type) {
+    case DType::kQ4_1: return 9;
+    case DType::kQ5_1: return 18;
+    case DType::kQ5_K: return 36 * 18;
+    case DType::kQ2_K: return 9 * 2;
+    case DType::kQ3_K: return 18 * 2;
+    case DType::kIQ4_NL: return 60;
+    case DType::kIQ4_XS: return 18 * 60;
+    default: return 100;
+  }
+}
+
+// Minima over scales, so that weights lie about zero, as a model's do.
+inline float centre_of(DType type) {
+  switch (type) {
+    case DType::kQ4_1: return -7.5f;
+    case DType::kQ5_1: return -15.5f;
+    case DType::kQ5_K: return 15.5f;
+    default: return 1.5f;
+  }
+}
+
+// A tensor that owns its bytes. Types that nothing here quantises to get random valid blocks, with weights of about
+// sigma and scales of either sign.
 struct OwnedTensor {
   Tensor tensor;
   std::vector<std::byte> bytes;
@@ -75,10 +100,15 @@ struct OwnedTensor {
         if (type == DType::kMXFP4) {
           for (size_t i = 0; i < tensor.stride(); i += 17) row[i] = static_cast<std::byte>(121 + random.below(3));
         }
-        for (const size_t half : halves_of(type)) {
-          for (size_t b = 0; b < tensor.stride(); b += static_cast<size_t>(info(type).block_bytes)) {
-            const auto value = static_cast<uint16_t>(0x2000 + random.below(0x400) + random.below(2) * 0x8000);
-            std::memcpy(row + b + half, &value, 2);
+        for (size_t b = 0; b < tensor.stride(); b += static_cast<size_t>(info(type).block_bytes)) {
+          // Scales and minima of the upper half of their range: what rounds activations is bounded for even weights.
+          for (size_t i = 4; type == DType::kQ5_K && i < 12; ++i) row[b + i] |= std::byte{0xa0};
+          const float size = sigma / size_of(type) * (0.75f + random.uniform() / 2);
+          float value = random.below(2) ? size : -size;  // of d, then of dmin
+          for (const size_t half : halves_of(type)) {
+            const uint16_t bits = f32_to_f16(value);
+            std::memcpy(row + b + half, &bits, 2);
+            value *= centre_of(type);
           }
         }
       }
