@@ -87,6 +87,8 @@ uint64_t available_memory() {
   return least;
 }
 
+uint64_t gpu_buffer_bytes() { return gpu::live_buffer_bytes(); }
+
 uint64_t default_cache_memory(const LoadedModel& model, const BackendChoice& backend, int context, int sequences,
                               uint64_t available) {
   if (backend.name != "cpu") return 0;

@@ -31,6 +31,8 @@ void trace_steps(Executor& executor, const LoadedModel& model);
 
 // Memory that this process could still have, in its container, too; the largest number where nobody says.
 uint64_t available_memory();
+// Bytes in live buffers of GPUs, of all models of this process.
+uint64_t gpu_buffer_bytes();
 // Bytes for the keys and values of `sequences` full contexts where nobody says how many
 // (ExecutorOptions::cache_memory): as many as they need, but no more than half of what is left of `available` beside
 // the weights. 0, which is a few full contexts, where that is less; and for a GPU, since WebGPU does not tell how much

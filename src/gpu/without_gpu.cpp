@@ -31,6 +31,8 @@ std::vector<AdapterInfo> list_adapters() { refuse(); }
 
 double measure_copy_bandwidth(int) { refuse(); }
 
+uint64_t live_buffer_bytes() { return 0; }
+
 }  // namespace gpu
 
 std::unique_ptr<Executor> make_gpu_executor(const ModelConfig&, const Plan&, const Weights&, const ExecutorOptions&) {

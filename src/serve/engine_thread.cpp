@@ -12,8 +12,6 @@
 #include "serve/api.h"
 
 namespace doppler::serve {
-namespace {}  // namespace
-
 EngineThread::EngineThread(std::vector<ModelSpec> models, EngineOptions options, Metrics& metrics)
     : specs_(std::move(models)), options_(std::move(options)), metrics_(metrics) {
   for (const ModelSpec& spec : specs_) slots_[spec.name];
@@ -354,7 +352,7 @@ void EngineThread::fail_all(Running& running, const std::string& why) {
 }
 
 void EngineThread::publish() {
-  EngineGauges gauges{.preemptions = put_back_, .generated = generated_};
+  EngineGauges gauges{.preemptions = put_back_, .generated = generated_, .gpu_buffer_bytes = gpu_buffer_bytes()};
   for (const auto& running : running_) {
     const Scheduler& scheduler = running->generator->scheduler();
     const KvCache& cache = running->executor->cache();

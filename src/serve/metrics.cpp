@@ -98,6 +98,7 @@ std::string Metrics::print(const std::vector<std::string>& models, uint64_t drop
   out += "# HELP doppler_cache_config_info Size of the cache.\n# TYPE doppler_cache_config_info gauge\n";
   fmt::format_to(to, "doppler_cache_config_info{{block_size=\"{}\",num_gpu_blocks=\"{}\"}} 1\n", gauges_.page_tokens,
                  gauges_.pages);
+  one("gauge", "gpu_buffer_bytes", "Bytes of buffers on GPUs: weights, cache, scratch.", gauges_.gpu_buffer_bytes);
   out += "# HELP doppler_build_info Version.\n# TYPE doppler_build_info gauge\n";
   fmt::format_to(to, "doppler_build_info{{version=\"{}\",models=\"{}\"}} 1\n", std::string_view(kVersion),
                  escaped(fmt::format("{}", fmt::join(models, ","))));

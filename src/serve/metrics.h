@@ -27,6 +27,7 @@ struct EngineGauges {
   size_t cache_tokens = 0;                // that all pages hold
   uint64_t preemptions = 0;               // since the start, of models that were unloaded, too
   uint64_t generated = 0;                 // tokens since the start
+  uint64_t gpu_buffer_bytes = 0;          // of all models
   std::vector<RequestRow> requests = {};  // that are not finished, if they are wanted
 };
 
