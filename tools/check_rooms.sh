@@ -77,8 +77,8 @@ budget format 3550
 budget tokenizer 3750
 budget jinja 6900
 budget grammar 3540
-budget model 3050
-budget import 3830
+budget model 3160
+budget import 3970
 budget convert 2800
 budget hub 2100
 budget ref 610
@@ -86,9 +86,9 @@ budget cpu 8250
 budget gpu 16680
 budget debug 4000
 budget cluster 1520
-budget engine 3500
+budget engine 3880
 budget bench 2830
 budget serve 4990
-budget cli 6450
-budget api 620
+budget cli 6610
+budget api 670
 exit $status

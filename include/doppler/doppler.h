@@ -4,8 +4,8 @@
 //   doppler::Chat chat(model, {.backend = "auto"});
 //   chat.say("Tell me a story.", [](std::string_view piece) { std::cout << piece << std::flush; return true; });
 //
-// Whatever goes wrong is thrown as doppler::Exception. A Model may be used by any number of threads at once; a Chat or
-// a Completion by one at a time. C++20. docs/api.md has more, and doppler_c.h is the same for C.
+// Whatever goes wrong is thrown as doppler::Exception. A Model may be used by any number of threads at once; a Chat, a
+// Completion or an Embedder by one at a time. C++20. docs/api.md has more, and doppler_c.h is the same for C.
 #pragma once
 
 #include <cstdint>
@@ -71,10 +71,13 @@ struct ModelInfo {
   std::uint64_t bytes = 0;         // of its weights on disk
   bool has_tokenizer = false;      // without one it takes and gives token ids only
   bool can_chat = false;           // it has a chat template
+  bool makes_text = true;          // false: it makes vectors of texts, and no Chat or Completion
+  int embedding_width = 0;         // numbers of a text's vector
   std::vector<std::string> notes;  // what had to be done to its weights, and what was left out
 };
 
-// A model ready to run. Copies share it; it lives as long as somebody holds one, a Chat or a Completion included.
+// A model ready to run. Copies share it; it lives as long as somebody holds one, a Chat, a Completion or an Embedder
+// included.
 class DOPPLER_API Model {
  public:
   // An RDRR folder, a GGUF file (any part of a split one), or a Hugging Face folder.
@@ -88,6 +91,7 @@ class DOPPLER_API Model {
  private:
   friend class Chat;
   friend class Completion;
+  friend class Embedder;
   struct Impl;
   explicit Model(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
   std::shared_ptr<const Impl> impl_;
@@ -167,6 +171,31 @@ class DOPPLER_API Completion {
 
   Reply run(const std::string& prompt, const OnPiece& on_piece = {}, const AnswerOptions& options = {});
   Reply run(const std::vector<std::int32_t>& prompt, const OnPiece& on_piece = {}, const AnswerOptions& options = {});
+  const std::string& backend() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// How texts become vectors.
+struct EmbedOptions {
+  int dimensions = 0;            // 0: all; else the first so many, at length 1 again, of a model made for vectors
+  std::string prompt_name = {};  // what is put before a text, by the name that the model has for it; empty: its default
+  bool truncate = false;         // cut what is longer than the context, which is an error otherwise
+};
+
+// Vectors of texts, by the model's own pooling, dense layers and normalisation. A model that makes text gives the mean
+// of what its final norm makes of the tokens, at length 1. A text's vector has the same bits alone and among others.
+class DOPPLER_API Embedder {
+ public:
+  explicit Embedder(Model model, const Options& options = {});
+  ~Embedder();
+  Embedder(Embedder&&) noexcept;
+  Embedder& operator=(Embedder&&) noexcept;
+
+  std::vector<float> embed(const std::string& text, const EmbedOptions& options = {});
+  std::vector<std::vector<float>> embed(const std::vector<std::string>& texts, const EmbedOptions& options = {});
   const std::string& backend() const;
 
  private:

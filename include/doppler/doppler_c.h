@@ -1,8 +1,9 @@
 /* Doppler for C, and for whatever calls C.
  *
- * Handles. Models, chats and completions are numbers in the shape of pointers; nothing lies where they point. A handle
- * that was closed, is NULL or is of another kind is refused with DOPPLER_USAGE, and no handle is given twice. A chat or
- * a completion whose model was closed is refused, too; it still has to be closed itself. To close twice does nothing.
+ * Handles. Models, chats, completions and embedders are numbers in the shape of pointers; nothing lies where they
+ * point. A handle that was closed, is NULL or is of another kind is refused with DOPPLER_USAGE, and no handle is given
+ * twice. A chat, completion or embedder whose model was closed is refused, too; it still has to be closed itself. To
+ * close twice does nothing.
  *
  * Errors. A function that can fail returns DOPPLER_OK or the kind of its error, and nothing is ever thrown through it.
  * Where `error` is not NULL it is set to NULL or to an error that doppler_error_free() must free.
@@ -10,12 +11,13 @@
  * Strings. What goes in is UTF-8, ends with a zero byte, and is copied. What comes out belongs to the error, reply or
  * model it was asked of, and is valid until that one is freed or closed.
  *
- * Threads. Everything may be called from any thread. A model serves any number of threads at once. A chat or a
- * completion gives one answer at a time; another call on it meanwhile is refused with DOPPLER_USAGE. Replies and errors
- * belong to whoever got them.
+ * Threads. Everything may be called from any thread. A model serves any number of threads at once. A chat, a
+ * completion or an embedder does one thing at a time; another call on it meanwhile is refused with DOPPLER_USAGE.
+ * Replies and errors belong to whoever got them.
  *
- * Structures of options begin with their size, and are set up by DOPPLER_OPTIONS_INIT and DOPPLER_ANSWER_OPTIONS_INIT,
- * so that programs compiled against an older header go on working. In place of either, NULL stands for the defaults. */
+ * Structures of options begin with their size, and are set up by DOPPLER_OPTIONS_INIT, DOPPLER_ANSWER_OPTIONS_INIT and
+ * DOPPLER_EMBED_OPTIONS_INIT, so that programs compiled against an older header go on working. In place of any, NULL
+ * stands for the defaults. */
 #ifndef DOPPLER_C_H
 #define DOPPLER_C_H
 
@@ -35,6 +37,7 @@ extern "C" {
 typedef struct doppler_model doppler_model;
 typedef struct doppler_chat doppler_chat;
 typedef struct doppler_completion doppler_completion;
+typedef struct doppler_embedder doppler_embedder;
 typedef struct doppler_reply doppler_reply;
 typedef struct doppler_error doppler_error;
 
@@ -77,6 +80,8 @@ typedef struct doppler_model_info {
   int32_t has_tokenizer, can_chat;
   size_t note_count; /* what had to be done to its weights, and what was left out */
   const char* const* notes;
+  int32_t makes_text;      /* 0: it makes vectors of texts, and no chat or completion */
+  int32_t embedding_width; /* numbers of a text's vector */
 } doppler_model_info;
 DOPPLER_C_API doppler_code doppler_model_get_info(doppler_model* model, doppler_model_info* info,
                                                   doppler_error** error);
@@ -161,6 +166,26 @@ DOPPLER_C_API int32_t doppler_reply_prompt_tokens(const doppler_reply* reply);
 DOPPLER_C_API double doppler_reply_prompt_ms(const doppler_reply* reply);
 DOPPLER_C_API double doppler_reply_answer_ms(const doppler_reply* reply);
 DOPPLER_C_API void doppler_reply_free(doppler_reply* reply);
+
+/* ---- vectors of texts ---- */
+
+typedef struct doppler_embed_options {
+  size_t size;
+  int32_t dimensions;      /* 0: all; else the first so many, at length 1 again, of a model made for vectors */
+  int32_t truncate;        /* cut what is longer than the context, which is an error otherwise */
+  const char* prompt_name; /* what is put before a text, by the model's name for it; NULL: its default */
+} doppler_embed_options;
+#define DOPPLER_EMBED_OPTIONS_INIT \
+  { sizeof(doppler_embed_options), 0, 0, NULL }
+
+DOPPLER_C_API doppler_code doppler_embedder_open(doppler_model* model, const doppler_options* options,
+                                                 doppler_embedder** embedder, doppler_error** error);
+DOPPLER_C_API void doppler_embedder_close(doppler_embedder* embedder);
+/* Writes `count` vectors behind each other, and sets `width` to how many numbers each has: `dimensions`, or the model's
+ * embedding_width. Refused where `capacity` floats are too few. */
+DOPPLER_C_API doppler_code doppler_embedder_embed(doppler_embedder* embedder, const char* const* texts, size_t count,
+                                                  const doppler_embed_options* options, float* vectors, size_t capacity,
+                                                  size_t* width, doppler_error** error);
 
 #ifdef __cplusplus
 }

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/version.h"
 #include "doppler/doppler.h"
+#include "engine/embedding.h"
 #include "engine/open_session.h"
 
 namespace doppler {
@@ -78,7 +79,9 @@ Model Model::open(const std::string& path) {
                   .max_context = m.config.max_context,
                   .bytes = m.artefact_bytes,
                   .has_tokenizer = m.tokenizer.has_value(),
-                  .can_chat = m.tokenizer && m.chat_template && m.chat_template->present(),
+                  .can_chat = m.config.makes_text() && m.tokenizer && m.chat_template && m.chat_template->present(),
+                  .makes_text = m.config.makes_text(),
+                  .embedding_width = m.config.embedding_width(),
                   .notes = m.notes};
     return Model(std::move(impl));
   });
@@ -228,6 +231,45 @@ Reply Completion::run(const std::vector<int32_t>& prompt, const OnPiece& on_piec
 }
 
 const std::string& Completion::backend() const { return impl_->backend; }
+
+struct Embedder::Impl {
+  Impl(std::shared_ptr<const void> model_owner, const LoadedModel& m, const Options& options)
+      : owner(std::move(model_owner)), head(m), context(context_of(m, wishes_of(options))) {
+    executor = open_executor(m, wishes_of(options), [&](const BackendChoice& choice, int) { backend = choice.name; });
+  }
+  std::shared_ptr<const void> owner;
+  EmbeddingHead head;
+  int context;
+  std::string backend;
+  std::unique_ptr<Executor> executor;
+};
+
+Embedder::Embedder(Model model, const Options& options)
+    : impl_(translated([&] {
+        model.impl_->loaded.need_tokenizer();
+        return std::make_unique<Impl>(model.impl_, model.impl_->loaded, options);
+      })) {}
+Embedder::~Embedder() = default;
+Embedder::Embedder(Embedder&&) noexcept = default;
+Embedder& Embedder::operator=(Embedder&&) noexcept = default;
+
+std::vector<float> Embedder::embed(const std::string& text, const EmbedOptions& options) {
+  return embed(std::vector<std::string>{text}, options).front();
+}
+
+std::vector<std::vector<float>> Embedder::embed(const std::vector<std::string>& texts, const EmbedOptions& options) {
+  return translated([&] {
+    impl_->head.check_dimensions(options.dimensions);
+    std::vector<std::vector<int32_t>> tokens;
+    for (const std::string& text : texts) {
+      tokens.push_back(
+          tokens_to_embed(impl_->head.model(), text, {options.prompt_name, impl_->context, options.truncate}));
+    }
+    return embed_texts(impl_->head, *impl_->executor, std::move(tokens), options.dimensions);
+  });
+}
+
+const std::string& Embedder::backend() const { return impl_->backend; }
 
 }  // namespace v1
 }  // namespace doppler

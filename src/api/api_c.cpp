@@ -13,6 +13,8 @@ using doppler::AnswerOptions;
 using doppler::Chat;
 using doppler::Code;
 using doppler::Completion;
+using doppler::Embedder;
+using doppler::EmbedOptions;
 using doppler::Exception;
 using doppler::Model;
 using doppler::Options;
@@ -39,7 +41,7 @@ struct OpenModel {
   std::atomic<bool> closed = false;
 };
 
-// Chat or Completion: one call at a time, and none once the model is closed.
+// Chat, Completion or Embedder: one call at a time, and none once the model is closed.
 template <class Kind>
 struct OpenAnswerer {
   OpenAnswerer(std::shared_ptr<OpenModel> m, Kind k) : model(std::move(m)), answerer(std::move(k)) {}
@@ -49,6 +51,7 @@ struct OpenAnswerer {
 };
 using OpenChat = OpenAnswerer<Chat>;
 using OpenCompletion = OpenAnswerer<Completion>;
+using OpenEmbedder = OpenAnswerer<Embedder>;
 
 [[noreturn]] void refuse(std::string what, std::string where) {
   throw Exception({.code = Code::kUsage, .what = std::move(what), .where = std::move(where)});
@@ -100,7 +103,12 @@ Table<OpenCompletion, doppler_completion>& completions() {
   return *table;
 }
 
-// Marks a chat or completion as answering.
+Table<OpenEmbedder, doppler_embedder>& embedders() {
+  static auto* table = new Table<OpenEmbedder, doppler_embedder>;
+  return *table;
+}
+
+// Marks a chat, completion or embedder as busy.
 class Busy {
  public:
   Busy(std::atomic<bool>& busy, const OpenModel& model, const char* name) : busy_(busy) {
@@ -232,10 +240,10 @@ doppler_code doppler_model_get_info(doppler_model* model, doppler_model_info* in
     const std::shared_ptr<OpenModel> open = models().find(model, "model");
     if (!info || info->size < sizeof(size_t) || info->size > 4096) refuse("the structure's size is not set", "info");
     const doppler::ModelInfo& from = open->model.info();
-    const doppler_model_info all = {info->size,         from.id.c_str(),    from.quantization.c_str(),
-                                    from.layers,        from.vocabulary,    from.max_context,
-                                    from.bytes,         from.has_tokenizer, from.can_chat,
-                                    open->notes.size(), open->notes.data()};
+    const doppler_model_info all = {
+        info->size,         from.id.c_str(), from.quantization.c_str(), from.layers,   from.vocabulary,
+        from.max_context,   from.bytes,      from.has_tokenizer,        from.can_chat, open->notes.size(),
+        open->notes.data(), from.makes_text, from.embedding_width};
     std::memcpy(info, &all, std::min(info->size, sizeof all));
   });
 }
@@ -331,6 +339,39 @@ doppler_code doppler_completion_run_tokens(doppler_completion* completion, const
     return std::vector<int32_t>(tokens, tokens + count);
   };
   return run_completion(completion, ids, options, on_piece, user, reply, error);
+}
+
+doppler_code doppler_embedder_open(doppler_model* model, const doppler_options* options, doppler_embedder** embedder,
+                                   doppler_error** error) {
+  return guarded(error, [&] {
+    doppler_embedder*& out = need(embedder, "embedder");
+    const std::shared_ptr<OpenModel> open = models().find(model, "model");
+    out = embedders().add(std::make_shared<OpenEmbedder>(open, Embedder(open->model, options_of(options))));
+  });
+}
+
+void doppler_embedder_close(doppler_embedder* embedder) { embedders().take(embedder); }
+
+doppler_code doppler_embedder_embed(doppler_embedder* embedder, const char* const* texts, size_t count,
+                                    const doppler_embed_options* options, float* vectors, size_t capacity,
+                                    size_t* width, doppler_error** error) {
+  return guarded(error, [&] {
+    size_t& each = need(width, "width");
+    const std::shared_ptr<OpenEmbedder> open = embedders().find(embedder, "embedder");
+    const Busy busy(open->busy, *open->model, "embedder");
+    const auto o = known<doppler_embed_options>(options, DOPPLER_EMBED_OPTIONS_INIT, "options");
+    EmbedOptions wishes{.dimensions = o.dimensions, .truncate = o.truncate != 0};
+    if (o.prompt_name) wishes.prompt_name = o.prompt_name;
+    if (count > 0 && !texts) refuse("a text is missing", "texts");
+    std::vector<std::string> given;
+    for (size_t i = 0; i < count; ++i) given.emplace_back(need(texts[i], "texts"));
+    const int all = open->model->model.info().embedding_width;
+    const auto wanted = static_cast<size_t>(o.dimensions > 0 ? o.dimensions : all);
+    if (count > 0 && (!vectors || capacity / wanted < count)) refuse("there is no place for the result", "vectors");
+    const std::vector<std::vector<float>> made = open->answerer.embed(given, wishes);
+    for (size_t i = 0; i < made.size(); ++i) std::copy(made[i].begin(), made[i].end(), vectors + i * wanted);
+    each = wanted;
+  });
 }
 
 const char* doppler_reply_text(const doppler_reply* reply) { return reply ? reply->reply.text.c_str() : ""; }

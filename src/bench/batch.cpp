@@ -77,6 +77,7 @@ void run_together(Executor& executor, int vocab, const BatchWorkload& workload, 
 BatchResult bench_batch(const std::filesystem::path& path, const BatchWorkload& workload, const OnStatus& progress) {
   progress("loading");
   const LoadedModel model = LoadedModel::load(path);
+  model.need_text();
   BatchResult result;
   result.workload = workload;
   result.model = model.config.id;

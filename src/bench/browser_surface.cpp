@@ -52,6 +52,7 @@ class BrowserSurface : public BenchSurface {
       : model_(LoadedModel::load(path)),
         decode_batch_(workload.decode_batch),
         process_(options.command, std::filesystem::current_path()) {
+    model_.need_text();
     std::error_code ec;
     if (!options.profile_dir.empty()) std::filesystem::create_directories(options.profile_dir, ec);
     if (ec)

@@ -70,6 +70,7 @@ class NativeSurface : public BenchSurface {
   double load(const std::filesystem::path& path) {
     const auto start = Clock::now();
     model_ = std::make_unique<LoadedModel>(LoadedModel::load(path));
+    model_->need_text();
     executor_ = make_executor(*model_, workload_.backend,
                               {.context = context_,
                                .threads = workload_.threads,

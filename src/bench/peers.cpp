@@ -157,6 +157,7 @@ void serve_peer() {
     if (find(request, "model")) {
       const auto start = Clock::now();
       model = std::make_unique<LoadedModel>(LoadedModel::load(require_string(request, "model", "request")));
+      model->need_text();
       executor = make_executor(*model, "cpu",
                                {.context = static_cast<int>(require_int(request, "context", "request")),
                                 .threads = static_cast<int>(int_or(request, "threads", 0, "request"))});

@@ -56,6 +56,7 @@ double tok_s(Executor& executor, std::span<const int32_t> prompt, std::span<cons
 
 SpeculationResult bench_speculation(const std::filesystem::path& path, const InferenceWorkload& workload) {
   const LoadedModel model = LoadedModel::load(path);
+  model.need_text();
   const auto executor = make_executor(model, workload.backend,
                                       {.context = workload.prompt_tokens + workload.tokens + 8,
                                        .threads = workload.threads,

@@ -24,6 +24,7 @@ std::string without_layer(const std::string& step) {
 
 TokenProfile profile_token(const std::filesystem::path& path, const InferenceWorkload& workload) {
   const LoadedModel model = LoadedModel::load(path);
+  model.need_text();
   const int context = workload.prompt_tokens + workload.tokens + workload.runs + 32;
   const auto executor = make_executor(
       model, workload.backend,

@@ -207,6 +207,7 @@ Stages run_watched(const DebugArguments& a, const LoadedModel& model, Executor& 
 void debug(const DebugArguments& a) {
   const std::string path = local_model(a.model).string(), artefact = artefact_hash(path);
   const LoadedModel model = open_model(path);
+  if (a.tokens > 0) model.need_text();
   std::unique_ptr<Stages> reference;
   if (!a.compare.empty() && !is_backend(a.compare)) reference = std::make_unique<Stages>(read_reference(a.compare));
   std::vector<int32_t> prompt = prompt_of(a, model, reference.get());

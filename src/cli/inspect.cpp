@@ -180,8 +180,16 @@ void print_facts(const Facts& f) {
   if (c.attn_sinks) traits.push_back("attention sinks");
   if (c.attn_softcap > 0) traits.push_back(fmt::format("scores capped at {:g}", c.attn_softcap));
   if (c.logit_softcap > 0) traits.push_back(fmt::format("logits capped at {:g}", c.logit_softcap));
-  traits.push_back(c.tied_output ? "tied output" : "output matrix of its own");
+  if (!c.causal) traits.push_back("tokens see both ways");
+  if (c.makes_text()) traits.push_back(c.tied_output ? "tied output" : "output matrix of its own");
   line("traits", fmt::format("{}", fmt::join(traits, ", ")));
+  if (!c.makes_text()) {
+    const std::string dense =
+        c.embedding.dense.empty() ? "" : fmt::format(", dense layers of {}", fmt::join(c.embedding.dense, " and "));
+    line("vectors", fmt::format("{} numbers: {} of the tokens' rows{}{}", c.embedding_width(),
+                                c.embedding.pooling == Pooling::kMean ? "the mean" : "the last", dense,
+                                c.embedding.normalize ? ", at length 1" : ""));
+  }
   line("tokenizer", f.tokenizer.empty() ? "none: takes token ids only" : f.tokenizer);
   line("stops at", c.eos_ids.empty() ? "nothing" : fmt::format("{}", fmt::join(c.eos_ids, ", ")));
   std::vector<std::string> dtypes;

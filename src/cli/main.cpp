@@ -98,6 +98,7 @@ int main(int argc, char** argv) {
   doppler::add_bench(program);
   doppler::add_debug(program);
   doppler::add_perplexity(program);
+  doppler::add_embed(program);
   doppler::add_tokenize(program);
   doppler::add_devices(program);
   doppler::add_doctor(program);

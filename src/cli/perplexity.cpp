@@ -38,6 +38,7 @@ std::vector<int32_t> tokens_of(const PerplexityArguments& a, const LoadedModel& 
 
 void run_perplexity(PerplexityArguments a) {
   const LoadedModel model = open_model(a.model);
+  model.need_text();
   const std::vector<int32_t> tokens = tokens_of(a, model);
   if (tokens.size() < 2)
     fail({.code = ErrorCode::kUsage, .what = "the text has no token to predict", .where = "perplexity"});

@@ -25,6 +25,7 @@ struct Arguments {
 void test_inference(const Arguments& a) {
   const std::string path = local_model(a.model).string();
   const LoadedModel model = open_model(path);
+  model.need_text();
   const std::vector<int32_t> prompt = model.need_tokenizer().encode(a.prompt, true);
   const int context = static_cast<int>(prompt.size()) + a.tokens + 1;
   const BackendChoice backend = choose_backend(a.backend, a.device);

@@ -21,6 +21,7 @@ void add_synth(Verb app);
 void add_bench(Verb app);
 void add_debug(Verb app);
 void add_perplexity(Verb app);
+void add_embed(Verb app);
 void add_tokenize(Verb app);
 void add_devices(Verb app);
 void add_doctor(Verb app);

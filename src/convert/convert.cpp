@@ -233,6 +233,7 @@ ArtefactReport convert(const fs::path& source, const fs::path& given_target, con
   ModelConfig config = config_from_hf(family, hf_config, config_path.string(), options.ignored_keys);
   config.id = options.id.empty() ? target.filename().string() : options.id;
   add_generation_ids(source, config);
+  add_embedding(source, config);
   const int32_t tokens = require_tokenizer(source, options.no_tokenizer);
   const CheckpointTensors checkpoint(source, hf_config);
   const TensorMap map = map_tensors(family, config, checkpoint, source.string());

@@ -205,6 +205,12 @@ void put_config(const ModelConfig& config, const Family& family, GgufHeader& hea
   header.put(prefix + "rope.dimension_count",
              static_cast<uint32_t>(rotary_dims(config.ropes.front(), config.head_dim)));
   header.put(prefix + "vocab_size", static_cast<uint32_t>(config.vocab));
+  if (!config.makes_text()) header.put(prefix + "pooling_type", config.embedding.pooling == Pooling::kMean ? 1u : 3u);
+  for (size_t i = 0; i < std::min<size_t>(config.embedding.dense.size(), 2); ++i) {
+    const std::string layer = fmt::format("{}dense_{}_feat_", prefix, i + 2);
+    header.put(layer + "in", static_cast<uint32_t>(i == 0 ? config.hidden : config.embedding.dense[0]));
+    header.put(layer + "out", static_cast<uint32_t>(config.embedding.dense[i]));
+  }
   const RopeConfig& rope = config.ropes.front();
   if (rope.scaling == RopeScaling::kLinear || rope.scaling == RopeScaling::kYarn) {
     const bool yarn = rope.scaling == RopeScaling::kYarn;

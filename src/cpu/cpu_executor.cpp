@@ -67,6 +67,11 @@ class FetchAhead {
   const std::byte *expected_ = nullptr, *at_ = nullptr;
 };
 
+// Tokens of a pass at most. Where tokens see those behind them, every text must fit into one.
+int block_for(const ModelConfig& config, int wished, int context) {
+  return config.causal ? std::min(wished > 0 ? wished : kDefaultBlock, context) : context;
+}
+
 class CpuExecutor : public Executor {
  public:
   CpuExecutor(const ModelConfig& config, const Plan& plan, const Weights& weights, const ExecutorOptions& options,
@@ -76,7 +81,7 @@ class CpuExecutor : public Executor {
         weights_(weights),
         tuning_(tuning),
         context_(checked(options.context, 1, "the context")),
-        block_(std::min(checked(options.block, 0, "the block") > 0 ? options.block : kDefaultBlock, context_)),
+        block_(block_for(config, checked(options.block, 0, "the block"), context_)),
         pool_(checked(options.threads, 0, "the number of threads")),
         state_layout_(make_state_layout(plan_)),
         pages_(plan_) {
@@ -222,6 +227,7 @@ class CpuExecutor : public Executor {
     for (Pending& p : pending_) {
       const BatchItem& item = *p.item;
       p.now = std::min(room, p.tokens.size());
+      if (!config_.causal && p.now < p.tokens.size()) p.now = 0;  // in a later pass, whole
       if (p.now == 0) continue;
       if (item.phase == Phase::kPrefill)
         p.now = static_cast<size_t>(cache_->piece_of_prompt(*item.sequence, static_cast<int>(p.now), kPieceWorthAPass));

@@ -33,6 +33,9 @@ ItemRows rows_of(const PassItem& item, bool logit_rows) {
   return logit_rows ? ItemRows{item.first_logit, item.logit_count} : ItemRows{item.first_row, item.rows};
 }
 int last_position(const PassItem& item) { return item.position + item.rows - 1; }
+int last_seen(const Attention& a, const PassItem& item, int position) {
+  return std::min(position + a.ahead, last_position(item));
+}
 
 // Where the keys of a sequence lie, in one layer.
 class Keys {
@@ -155,7 +158,7 @@ class Attender {
       float* to = scratch_.queries + static_cast<size_t>(r) * static_cast<size_t>(dim);
       for (int d = 0; d < dim; ++d) to[d] = q[d] * a_.scale;
       const int position = s_.pass->positions[static_cast<size_t>(s_.pass_row(row, node_.logit_rows))];
-      scratch_.last[r] = position;
+      scratch_.last[r] = last_seen(a_, *piece.item, position);
       scratch_.first[r] = first_seen(a_, position);
       const bool sink = whole && a_.sinks;
       scratch_.highest[r] = sink ? op_.numbers[static_cast<size_t>(head)] : kNothing;

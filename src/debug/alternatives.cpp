@@ -78,6 +78,10 @@ void attention_choices(ChangeList& list, const Attention& op, int first_bad, int
     });
   }
   if (op.sinks) list.add("sinks", "applied", "left out", [](Formula& f) { std::get<Attention>(f.op).sinks = false; });
+  if (op.ahead > 0) {
+    list.add("newest key that is seen", "behind the token", "the token's own",
+             [](Formula& f) { std::get<Attention>(f.op).ahead = 0; });
+  }
   list.add("newest key that is seen", "the token's own", "the one before", [](Formula& f) { f.attention.newest = -1; });
   list.add("newest key that is seen", "the token's own", "the one after", [](Formula& f) { f.attention.newest = 1; });
   list.add("newest key that is seen", "the token's own", "the last of all",

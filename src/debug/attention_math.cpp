@@ -31,7 +31,7 @@ void weigh(const AttentionRows& rows, const AttentionGuess& guess, int head, siz
   const Attention& op = guess.op;
   const auto dim = static_cast<size_t>(op.head_dim);
   const float* q = rows.q.data() + row * dim * static_cast<size_t>(op.heads) + static_cast<size_t>(head) * dim;
-  const int last = std::min(rows.rows - 1, p + guess.newest);
+  const int last = std::min(rows.rows - 1, p + op.ahead + guess.newest);
   const int first = op.window > 0 ? std::max(0, p - op.window + 1) : 0;
   std::fill(weights.begin(), weights.end(), 0.0);
   const auto h = static_cast<size_t>(head);

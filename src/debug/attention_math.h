@@ -21,7 +21,7 @@ enum class HeadMap : uint8_t { kNeighbours, kModulo, kBackwards };
 
 struct AttentionGuess {
   Attention op;
-  int newest = 0;              // keys p + newest at most are seen by position p
+  int newest = 0;              // keys p + op.ahead + newest at most are seen by position p
   std::vector<float> sinks{};  // one logit a head, or none
   HeadMap map = HeadMap::kNeighbours;
   int key_shift = 0,

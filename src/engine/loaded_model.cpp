@@ -72,6 +72,15 @@ void LoadedModel::take_texts(const fs::path& folder) {
     chat_template = ChatTemplate::load(folder);
   }
   recommended = recommended_sampling(folder);
+  const fs::path settings = folder / "config_sentence_transformers.json";
+  if (config.makes_text() || !file_exists(settings)) return;
+  const std::string where = settings.string();
+  const Json json = parse_json(read_text_file(settings), where);
+  if (find(json, "prompts")) {
+    const Json& list = require_object(json, "prompts", where);
+    for (const auto& item : list.items()) prompts[item.key] = require_string(list, item.key, where + ": prompts");
+  }
+  default_prompt = string_or(json, "default_prompt_name", "", where);
 }
 
 void LoadedModel::take_named_template(const Json& manifest, const std::string& where) {
@@ -113,6 +122,14 @@ const ChatTemplate& LoadedModel::need_chat_template() const {
           .todo = "Let it complete a prompt instead: doppler run --raw"});
   }
   return *chat_template;
+}
+
+void LoadedModel::need_text() const {
+  if (config.makes_text()) return;
+  fail({.code = ErrorCode::kUnsupported,
+        .what = "this model makes vectors of texts, and no text",
+        .where = config.id,
+        .todo = "Take its vectors: doppler embed MODEL TEXT, or /v1/embeddings of doppler serve"});
 }
 
 int default_context(const ModelConfig& config) { return std::min(config.max_context, kModestContext); }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,7 +34,10 @@ class LoadedModel {
   std::optional<Weights> gpu_weights;  // where a GPU computes from other types: these, made when they are read
   std::optional<Tokenizer> tokenizer;  // synthetic models have none
   std::optional<ChatTemplate> chat_template;
-  Sampling recommended;      // the sampling its makers recommend, for whoever wants it; greedy if they say nothing
+  Sampling recommended;  // the sampling its makers recommend, for whoever wants it; greedy if they say nothing
+  // What is put before a text that becomes a vector, by name, and the name of the one that is where nobody says.
+  std::map<std::string, std::string> prompts;
+  std::string default_prompt;
   std::string quantization;  // as the manifest says
   uint64_t artefact_bytes = 0;
   const RdrrReader* artefact = nullptr;  // that it came from; null of any other kind
@@ -43,12 +47,14 @@ class LoadedModel {
   // The tokenizer, or a sentence that there is none.
   const Tokenizer& need_tokenizer() const;
   const ChatTemplate& need_chat_template() const;  // likewise
+  // Fails for a model that makes vectors, and no text.
+  void need_text() const;
 
  private:
   LoadedModel() = default;
   static LoadedModel load_gguf(const std::filesystem::path& path);
   static LoadedModel load_checkpoint(const std::filesystem::path& folder);
-  // Tokenizer, chat template and recommended sampling, where the folder has them.
+  // Tokenizer, chat template, recommended sampling and prompts, where the folder has them.
   void take_texts(const std::filesystem::path& folder);
   void take_named_template(const Json& manifest, const std::string& where);  // where the folder has none
   void check_weights(const std::string& where) const;

@@ -18,22 +18,30 @@ void check_at_least(int value, int least, const char* where) {
 
 }  // namespace
 
-std::unique_ptr<Session> open_session(const LoadedModel& model, const SessionWishes& wishes,
-                                      const std::function<void(const BackendChoice&, int)>& chosen) {
+int context_of(const LoadedModel& model, const SessionWishes& wishes) {
+  return wishes.context > 0 ? wishes.context : default_context(model.config);
+}
+
+std::unique_ptr<Executor> open_executor(const LoadedModel& model, const SessionWishes& wishes,
+                                        const OnBackend& chosen) {
   check_at_least(wishes.context, 0, "context");
   check_at_least(wishes.threads, 0, "threads");
-  const int context = wishes.context > 0 ? wishes.context : default_context(model.config);
+  const int context = context_of(model, wishes);
   const BackendChoice backend = choose_backend(wishes.backend, wishes.device);
   if (chosen) chosen(backend, context);
-  auto session = std::make_unique<Session>(
-      make_executor(
-          model, backend.name,
-          {.context = context, .threads = wishes.threads, .device = wishes.device, .gpu_memory = wishes.gpu_memory},
-          wishes.verify),
-      model.tokenizer ? &*model.tokenizer : nullptr, context);
-  if (backend.name == "webgpu" && wishes.self_test) self_test(session->executor(), model);
-  trace_steps(session->executor(), model);
-  return session;
+  std::unique_ptr<Executor> executor = make_executor(
+      model, backend.name,
+      {.context = context, .threads = wishes.threads, .device = wishes.device, .gpu_memory = wishes.gpu_memory},
+      wishes.verify);
+  if (backend.name == "webgpu" && wishes.self_test) self_test(*executor, model);
+  trace_steps(*executor, model);
+  return executor;
+}
+
+std::unique_ptr<Session> open_session(const LoadedModel& model, const SessionWishes& wishes, const OnBackend& chosen) {
+  model.need_text();
+  return std::make_unique<Session>(open_executor(model, wishes, chosen), model.tokenizer ? &*model.tokenizer : nullptr,
+                                   context_of(model, wishes));
 }
 
 Sampling resolve(const SamplingWishes& wishes, const Sampling& recommended) {

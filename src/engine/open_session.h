@@ -20,9 +20,16 @@ struct SessionWishes {
   bool verify = true;       // an artefact's bytes, once
 };
 
-// `chosen` is told the backend before it is made, which may take a while. The model must outlive the session.
+// The tokens that there is room for.
+int context_of(const LoadedModel& model, const SessionWishes& wishes);
+
+// `chosen` is told the backend before it is made, which may take a while. The model must outlive what is opened.
+using OnBackend = std::function<void(const BackendChoice&, int context)>;
+std::unique_ptr<Executor> open_executor(const LoadedModel& model, const SessionWishes& wishes,
+                                        const OnBackend& chosen = {});
+// Fails for a model that makes no text.
 std::unique_ptr<Session> open_session(const LoadedModel& model, const SessionWishes& wishes,
-                                      const std::function<void(const BackendChoice&, int context)>& chosen = {});
+                                      const OnBackend& chosen = {});
 
 // What is absent is what the model's makers recommend; the seed is a random one then.
 struct SamplingWishes {

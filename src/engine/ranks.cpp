@@ -53,6 +53,12 @@ StageBackend stage_backend(const LoadedModel& model, const std::string& asked, E
           .expected = "cpu or ref on every rank",
           .got = chosen});
   }
+  if (!model.config.makes_text()) {
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "ranks run models that make text, and this one makes vectors",
+          .where = model.config.id,
+          .todo = "Run one process"});
+  }
   if (options.threads == 0) options.threads = own_cores();
   StageBackend backend;
   backend.make = [&model, chosen](const Plan& plan, const ExecutorOptions& stage) {

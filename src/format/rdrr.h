@@ -22,10 +22,10 @@ inline constexpr uint64_t kRdrrShardSize = 64ull << 20;
 inline constexpr uint64_t kRdrrShardGrain = 4096;  // shard sizes are multiples of it
 inline constexpr uint64_t kRdrrAlignment = 256;    // of a tensor's first byte; also a GPU's binding alignment
 
-// The tokenizer's files beside manifest and shards, as the checkpoint has them.
-inline constexpr std::string_view kRdrrSidecars[] = {"tokenizer.json",         "tokenizer_config.json",
-                                                     "generation_config.json", "chat_template.jinja",
-                                                     "chat_template.json",     "special_tokens_map.json"};
+// Files of tokenizer, templates and prompts beside manifest and shards, as the checkpoint has them.
+inline constexpr std::string_view kRdrrSidecars[] = {
+    "tokenizer.json",     "tokenizer_config.json",   "generation_config.json",           "chat_template.jinja",
+    "chat_template.json", "special_tokens_map.json", "config_sentence_transformers.json"};
 
 struct RdrrSpan {
   int shard = 0;

@@ -161,6 +161,17 @@ std::vector<HubFile> checkpoint_files(const std::vector<HubFile>& files) {
   for (const std::string_view name : kRdrrSidecars) {
     if (const HubFile* file = find_file(files, std::string(name))) out.push_back(*file);
   }
+  // sentence-transformers' modules, in folders with a number: 1_Pooling, 2_Dense.
+  if (const HubFile* modules = find_file(files, "modules.json")) {
+    out.push_back(*modules);
+    for (const HubFile& file : files) {
+      const size_t number = file.name.find_first_not_of("0123456789"), slash = file.name.find('/');
+      if (number == 0 || number == std::string::npos || file.name[number] != '_' || slash == std::string::npos)
+        continue;
+      const std::string name = file.name.substr(slash + 1);
+      if (name == "config.json" || name == "model.safetensors") out.push_back(file);
+    }
+  }
   out.insert(out.end(), weights.begin(), weights.end());  // last, so that what is wrong with the rest shows early
   return out;
 }

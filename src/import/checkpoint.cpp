@@ -188,6 +188,7 @@ OpenedCheckpoint open_checkpoint(const fs::path& folder, uint64_t memory) {
   const fs::path name = fs::absolute(folder).lexically_normal();
   out.config.id = (name.filename().empty() ? name.parent_path() : name).filename().string();
   add_generation_ids(folder, out.config);
+  add_embedding(folder, out.config);
   auto owner = std::make_shared<CheckpointOwner>(folder, hf_config);
   const TensorMap map = map_tensors(family, out.config, owner->files, folder.string());
   out.notes = map.notes;

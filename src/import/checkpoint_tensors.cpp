@@ -8,6 +8,7 @@
 #include <set>
 
 #include "import/quantisation_config.h"
+#include "import/sentence_modules.h"
 
 namespace doppler {
 namespace fs = std::filesystem;
@@ -76,6 +77,7 @@ CheckpointTensors::CheckpointTensors(const fs::path& folder, const Json& hf_conf
     else if (is_fp8(raw))
       add(name, {.fault = raw.name + " is " + raw.dtype + ", but its scales are missing"}, {});
   }
+  add_dense(folder);
   if (!kinds_.empty()) {
     std::vector<std::string> kinds;
     for (const auto& [kind, count] : kinds_) kinds.push_back(fmt::format("{} as {}", count, kind));
@@ -84,6 +86,17 @@ CheckpointTensors::CheckpointTensors(const fs::path& folder, const Json& hf_conf
   if (activations > 0) {
     notes_.push_back(
         fmt::format("{} scales of activations are left out: activations are not quantised here", activations));
+  }
+}
+
+void CheckpointTensors::add_dense(const fs::path& folder) {
+  for (const fs::path& module : read_sentence_modules(folder).dense) {
+    const std::string slot = fmt::format("dense{}.", dense_.size());
+    for (const auto& [name, raw] : dense_.emplace_back(module).tensors()) {
+      RawTensor& tensor = tensors_[slot + name] = raw;
+      tensor.name = slot + name;
+      of_dense_[tensor.name] = {&dense_.back(), name};
+    }
   }
 }
 
@@ -185,6 +198,8 @@ uint64_t CheckpointTensors::stored_bytes(const RawTensor& tensor) const {
 }
 
 void CheckpointTensors::release(const RawTensor& tensor, std::span<const std::byte> bytes) const {
+  if (const auto dense = of_dense_.find(tensor.name); dense != of_dense_.end())
+    return dense->second.first->release(*dense->second.first->find(dense->second.second), bytes);
   const auto parts = parts_.find(tensor.name);
   if (!tensor.rows || parts == parts_.end()) return files_.release(tensor, bytes);
   for (const RawTensor* raw : parts->second) files_.release(*raw, raw->bytes);

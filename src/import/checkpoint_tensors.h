@@ -2,6 +2,7 @@
 // and shape again, their rows computed when they are read. What is stored plainly is given as it lies in its file.
 #pragma once
 
+#include <deque>
 #include <filesystem>
 #include <map>
 #include <span>
@@ -16,7 +17,8 @@ namespace doppler {
 
 class CheckpointTensors {
  public:
-  // `hf_config` is its config.json, which says what the tensors do not.
+  // `hf_config` is its config.json, which says what the tensors do not. The tensors of the dense layers that
+  // sentence_modules.h finds are named after their slots: dense0.linear.weight, ….
   CheckpointTensors(const std::filesystem::path& folder, const Json& hf_config);
 
   // A matrix that is decoded has `rows` instead of bytes. Groups of tensors that do not fit together are there without
@@ -33,9 +35,12 @@ class CheckpointTensors {
  private:
   void add_groups(const QuantisedLayout& layout, const Json* quantisation);
   void add(const std::string& name, QuantisedMatrix matrix, std::vector<const RawTensor*> parts);
+  void add_dense(const std::filesystem::path& folder);
   const RawTensor* part(const std::string& name) const { return files_.find(name); }
 
   SafetensorsFolder files_;
+  std::deque<SafetensorsFolder> dense_;
+  std::map<std::string, std::pair<const SafetensorsFolder*, std::string>> of_dense_;  // its files, its name in them
   std::map<std::string, RawTensor> tensors_;
   std::map<std::string, std::vector<const RawTensor*>> parts_;  // of a decoded matrix
   std::map<std::string, Error> faults_;

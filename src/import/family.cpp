@@ -132,6 +132,10 @@ TensorRule rule_for(const Family& family, const std::string& slot, const TensorL
   const int layer = layer_of(slot);
   const std::string pattern = layer < 0 ? slot : "layer{i}" + slot.substr(slot.find('.'));
   const std::string where = family.file + ": tensors";
+  if (slot.starts_with("dense")) {  // sentence-transformers' own name, whatever the family
+    const std::string name = slot + ".linear.weight";
+    return {name, "matmul", QuantClass::kEmbedding, "", "", name, "", {}};
+  }
   const Json* item = find(require_object(family.json, "tensors", family.file), pattern);
   if (!item) {
     fail({.code = ErrorCode::kUnsupported,

@@ -42,6 +42,9 @@ ModelConfig config_from_hf(const Family& family, const Json& hf_config, const st
 // answer.
 void add_generation_ids(const std::filesystem::path& folder, ModelConfig& config);
 
+// Sets config.embedding from modules.json, where `folder` has one (sentence_modules.h).
+void add_embedding(const std::filesystem::path& folder, ModelConfig& config);
+
 // How a checkpoint prefixes its tensors: {"body": "model.", "head": ""}.
 struct TensorLayout {
   std::string body, head;

@@ -12,6 +12,7 @@
 #include "import/config_reader.h"
 #include "import/family.h"
 #include "import/quantisation_config.h"
+#include "import/sentence_modules.h"
 
 namespace doppler {
 namespace {
@@ -46,6 +47,7 @@ constexpr std::pair<const char*, Field> kFields[] = {
     {"attn_sinks", &ModelConfig::attn_sinks},
     {"attn_gate", &ModelConfig::attn_gate},
     {"tied_output", &ModelConfig::tied_output},
+    {"causal", &ModelConfig::causal},
     {"swiglu_limit", &ModelConfig::swiglu_limit},
     {"swiglu_alpha", &ModelConfig::swiglu_alpha},
     {"experts", &ModelConfig::experts},
@@ -226,6 +228,10 @@ ModelConfig config_from_hf(const Family& family, const Json& hf_config, const st
   check_unread(family, *root, reader, harmless, "");
   if (root != &hf_config) check_unread(family, hf_config, reader, harmless, root_key);
   return config;
+}
+
+void add_embedding(const std::filesystem::path& folder, ModelConfig& config) {
+  config.embedding = read_sentence_modules(folder).embedding;
 }
 
 void add_generation_ids(const std::filesystem::path& folder, ModelConfig& config) {

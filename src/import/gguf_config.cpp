@@ -169,6 +169,27 @@ void read_rope_scaling(const GgufFile& file, MetadataReader& in, Json& config) {
   }
 }
 
+// llama.cpp's pooling_type, and the dense layers that its converter takes along where it is asked to.
+EmbeddingConfig embedding_of(MetadataReader& in) {
+  EmbeddingConfig out;
+  const double pooling = in.number_or("pooling_type", 0);
+  if (pooling == 1) out.pooling = Pooling::kMean;
+  if (pooling == 3) out.pooling = Pooling::kLast;
+  if (pooling != 0 && out.pooling == Pooling::kNone) {
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "rows of tokens become one in a way that is not known",
+          .where = in.place("pooling_type"),
+          .expected = "1 (mean) or 3 (last)",
+          .got = fmt::format("{}", pooling)});
+  }
+  for (const char* layer : {"dense_2", "dense_3"}) {
+    in.find_key(fmt::format("{}_feat_in", layer));  // the layer before says so
+    const double width = in.number_or(fmt::format("{}_feat_out", layer), 0);
+    if (width > 0) out.dense.push_back(static_cast<int>(std::min(width, 1.0 * (1 << 28))));
+  }
+  return out;
+}
+
 void read_ids(const GgufFile& file, const Json& gguf, Json& config) {
   const auto id = [&](const char* key) -> int64_t {
     const GgufValue* value = file.find(key);
@@ -307,10 +328,12 @@ ModelConfig config_from_gguf(const GgufFile& file, const Family& family, const s
   const double head = number_or(config, "head_dim", heads > 0 ? width / heads : 0, in.place("attention.key_length"));
   const double rotated = in.number_or("rope.dimension_count", head);
   if (head > 0 && rotated != head) config["partial_rotary_factor"] = rotated / head;
+  EmbeddingConfig embedding = embedding_of(in);
   in.check_unread(harmless);
   config.erase("quantization_config");
   const std::string where = file.where() + ": metadata, as config.json";
   ModelConfig out = config_from_hf(family, config, where);
+  out.embedding = std::move(embedding);
   const GgufValue* name = file.find("general.name");
   if (name && !name->string().empty()) out.id = std::string(name->string().substr(0, 200));
   return out;

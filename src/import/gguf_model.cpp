@@ -191,6 +191,7 @@ GgufModel read_gguf_model(const std::filesystem::path& path, const Family* famil
     model.slots.push_back(map_slot(use, served, model.config, in, uses, model.views, faults));
     for (const Tensor* part : model.slots.back().parts) used.insert(part->name);
   }
+  if (!model.config.makes_text()) used.insert(gguf_names(served, "lm_head").at(0));
   for (const Tensor& tensor : in.tensors()) {
     if (!used.contains(tensor.name))
       faults.push_back(fmt::format("{} {} is there, but nothing uses it", tensor.name, shape_text(tensor.shape)));

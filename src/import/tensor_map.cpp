@@ -186,6 +186,7 @@ std::vector<WeightUse> weights_of(const Plan& plan) {
       if (seen.insert(use.slot).second) out.push_back(use);
     }
   }
+  out.insert(out.end(), plan.dense.begin(), plan.dense.end());
   return out;
 }
 
@@ -220,12 +221,15 @@ TensorMap map_tensors(const Family& family, ModelConfig& config, const Checkpoin
     }
   }
   std::map<std::string, int> ignored;
-  const std::string head = config.tied_output ? rule_for(family, "lm_head", layout).name : "";
+  const bool headless = !config.makes_text();
+  const std::string head = config.tied_output || headless ? rule_for(family, "lm_head", layout).name : "";
   for (const auto& [name, raw] : source.tensors()) {
     if (used.count(name)) continue;
     const std::string why = why_ignored(family, name);
     if (!why.empty()) {
       ++ignored[why];
+    } else if (name == head && headless) {
+      map.notes.push_back(fmt::format("{} is left out: the model makes vectors of texts, and no text", name));
     } else if (name == head && same_bytes(raw, embed)) {
       map.notes.push_back(
           fmt::format("{} is left out: it repeats the embedding, which is also the output matrix", name));

@@ -51,7 +51,7 @@ struct TensorMap {
   std::vector<std::string> notes;     // what was left out, and why
 };
 
-// The slots a plan uses with their shapes, each once, in the order of first use.
+// The slots a plan uses with their shapes, each once, in the order of first use; those of Plan::dense last.
 std::vector<WeightUse> weights_of(const Plan& plan);
 
 // Sets config.vocab from the embedding's shape, then holds config and checkpoint against each other: every slot of the

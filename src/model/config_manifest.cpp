@@ -253,6 +253,27 @@ float offset_of(const Json& normalization, const std::string& where) {
   return static_cast<float>(number_or(normalization, "rmsNormWeightOffset", 0, where));
 }
 
+EmbeddingConfig read_embedding(const Json& in, const std::string& where) {
+  EmbeddingConfig out;
+  const std::string pooling = require_string(in, "pooling", where);
+  for (const Pooling known : {Pooling::kMean, Pooling::kLast}) {
+    if (pooling == name_of(known)) out.pooling = known;
+  }
+  if (out.pooling == Pooling::kNone) {
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "rows of tokens become one in an unknown way",
+          .where = where + ".pooling",
+          .expected = "mean or last",
+          .got = brief(Json(pooling))});
+  }
+  if (find(in, "dense")) {
+    for (const double width : numbers_in(in, "dense", where))
+      out.dense.push_back(static_cast<int>(std::clamp(width, 0.0, 1.0 * (1 << 28))));
+  }
+  out.normalize = bool_or(in, "normalize", true, where);
+  return out;
+}
+
 constexpr std::pair<const char*, int LayerConfig::*> kLayerNumbers[] = {{"layerHeadDims", &LayerConfig::head_dim},
                                                                         {"layerKeyValueHeads", &LayerConfig::kv_heads},
                                                                         {"layerFeedForwards", &LayerConfig::ffn},
@@ -329,7 +350,7 @@ void write_model_config(const ModelConfig& c, Json& manifest) {
                             {"attentionSinks", c.attn_sinks},  // ours
                             {"attentionOutputGate", c.attn_gate},
                             {"valueNorm", c.v_norm},
-                            {"causal", true}};
+                            {"causal", c.causal}};
   inference["normalization"] = {{"rmsNormEps", number(c.norm_eps)},
                                 {"rmsNormWeightOffset", c.norm_offset == 0   ? Json(false)
                                                         : c.norm_offset == 1 ? Json(true)
@@ -350,6 +371,11 @@ void write_model_config(const ModelConfig& c, Json& manifest) {
                          {"embeddingScale", c.embed_scale == root ? Json() : number(c.embed_scale)},
                          {"logitInputScale", number(c.logit_scale)},
                          {"finalLogitSoftcapping", optional(c.logit_softcap)}};
+  if (!c.makes_text()) {  // who does not know these keys refuses them
+    inference["output"]["embeddingPostprocessor"] = {{"pooling", std::string(name_of(c.embedding.pooling))},
+                                                     {"dense", c.embedding.dense},
+                                                     {"normalize", c.embedding.normalize}};
+  }
   inference["layerPattern"] = write_pattern(c);
   inference["layerPattern"]["residualBranchScale"] = number(c.residual_scale);
   if (listed) {  // ours: 0 is the global rope, 1 the local one, whatever the layer's window
@@ -437,6 +463,7 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
   c.attn_sinks = bool_or(attention, "attentionSinks", false, in_attention);
   c.attn_gate = bool_or(attention, "attentionOutputGate", false, in_attention);
   c.v_norm = bool_or(attention, "valueNorm", false, in_attention);
+  c.causal = bool_or(attention, "causal", true, in_attention);
   const int window = find(attention, "slidingWindow") ? small_int(attention, "slidingWindow", in_attention) : 0;
 
   const Json& norms = part("normalization");
@@ -562,6 +589,8 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
   c.embed_scale = static_cast<float>(number_or(output, "embeddingScale", scaled ? root : 1, in_output));
   c.logit_softcap = static_cast<float>(number_or(output, "finalLogitSoftcapping", 0, in_output));
   c.logit_scale = static_cast<float>(number_or(output, "logitInputScale", 1, in_output));
+  if (const Json* embedding = find(output, "embeddingPostprocessor"))
+    c.embedding = read_embedding(*embedding, in_output + ".embeddingPostprocessor");
   // The embedding's rows count where they are not as many as the architecture says.
   if (find(output, "embeddingVocabSize")) c.vocab = small_int(output, "embeddingVocabSize", in_output);
 

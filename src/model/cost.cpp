@@ -51,7 +51,7 @@ size_t kv_cache_bytes(const ModelConfig& config, int context) {
   for (int i = 0; i < config.layer_count(); ++i) {
     const LayerConfig& layer = config.layer(i);
     if (layer.mixer != Mixer::kAttention || layer.keys_of >= 0) continue;
-    const int positions = layer.window > 0 ? std::min(layer.window, context) : context;
+    const int positions = layer.window > 0 && config.causal ? std::min(layer.window, context) : context;
     elements += static_cast<size_t>(positions) * static_cast<size_t>(config.kv_width_of(i));
   }
   return elements * 2 * static_cast<size_t>(kKvElementBytes);

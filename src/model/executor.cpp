@@ -15,6 +15,12 @@ std::string pass_name(Phase phase, size_t tokens, size_t sequences, int position
 void check_tokens(const ModelConfig& config, std::span<const int32_t> tokens, int position, int context) {
   if (tokens.empty())
     fail({.code = ErrorCode::kUsage, .what = "there are no tokens to run", .expected = "at least one", .got = "none"});
+  if (!config.causal && position > 0) {
+    fail({.code = ErrorCode::kUsage,
+          .what = "a text whose tokens see those behind them cannot be gone on from",
+          .expected = "the whole text at once",
+          .got = fmt::format("{} tokens behind {}", tokens.size(), position)});
+  }
   const int64_t end = position + static_cast<int64_t>(tokens.size());
   if (end > context) {
     fail({.code = ErrorCode::kUsage,

@@ -48,6 +48,7 @@ KvLayout make_kv_layout(const Plan& plan, int page_tokens, int context) {
     states |= std::holds_alternative<ShortConv>(step.op) || std::holds_alternative<DeltaNet>(step.op);
     const auto* op = std::get_if<Attention>(&step.op);
     if (!op || op->shared) continue;
+    layout.prefixes = layout.prefixes && op->ahead == 0;
     const int window = op->window < context ? op->window : 0;
     const auto same = [&](const KvLayout::Group& group) { return group.window == window; };
     auto group = std::find_if(layout.groups.begin(), layout.groups.end(), same);
@@ -145,7 +146,7 @@ int KvCache::first_seen_block(int group, int length) const {
 int KvCache::take_prefix(Sequence& sequence, std::span<const int32_t> tokens, Phase phase, int decoded) {
   if (tokens.empty() || sequence.length() > 0) return 0;
   release(sequence);  // room that was reserved
-  if (!options_.prefixes) return 0;
+  if (!options_.prefixes || !layout_.prefixes) return 0;
   const size_t page = static_cast<size_t>(layout_.page_tokens), most = (tokens.size() - 1) / page;
   sequence.tokens_.assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(most * page));
   sequence.phases_.assign(std::min(most * page, tokens.size() - static_cast<size_t>(decoded)), phase);
@@ -346,7 +347,7 @@ void KvCache::append(Sequence& sequence, std::span<const int32_t> tokens, Phase 
   const size_t page = static_cast<size_t>(layout_.page_tokens);
   sequence.tokens_.insert(sequence.tokens_.end(), tokens.begin(), tokens.end());
   sequence.phases_.resize(sequence.tokens_.size(), phase);
-  if (!options_.prefixes || options_.follows) return;
+  if (!options_.prefixes || !layout_.prefixes || options_.follows) return;
   for (size_t b = sequence.hashes_.size(); (b + 1) * page <= sequence.tokens_.size(); ++b) {
     sequence.hashes_.push_back(hash_next(sequence, b));
     for (size_t g = 0; g < groups_.size(); ++g) {

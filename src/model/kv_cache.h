@@ -39,6 +39,8 @@ struct KvLayout {
   std::vector<Group> groups;
   std::vector<Place> places;  // by layer
   int page_tokens = 0;
+  // false: keys depend on the tokens behind them, too, so they are those of one text and nothing is found again.
+  bool prefixes = true;
 
   // Blocks of a group that hold keys a sequence of `length` tokens can still see once `more` are written behind them.
   int blocks(const Group& group, int length, int more = 0) const;

@@ -32,7 +32,7 @@ constexpr Section kSections[] = {
      "largeWeights=*"},
     {"inference.attention",
      "queryPreAttnScalar attnLogitSoftcapping slidingWindow queryKeyNorm queryKeyNormAxis attentionBias outputBias "
-     "attentionSinks causal=true queryKeyNormType=\"rmsnorm\" queryKeyNormLayers=null queryKeyNormWeightLayers=null "
+     "attentionSinks causal queryKeyNormType=\"rmsnorm\" queryKeyNormLayers=null queryKeyNormWeightLayers=null "
      "queryKeyNormWhole=false valueNorm attentionOutputGate outputGateType=null"},
     {"inference.normalization",
      "rmsNormEps rmsNormWeightOffset postAttentionNorm preFeedforwardNorm preAttentionNorm postFeedforwardNorm "
@@ -45,7 +45,8 @@ constexpr Section kSections[] = {
      "ropeInterleaved=false mropeInterleaved=false mropeSection=null ropeFrequencyBaseDim=null"},
     {"inference.output",
      "tieWordEmbeddings scaleEmbeddings embeddingScale logitInputScale finalLogitSoftcapping embeddingVocabSize "
-     "embeddingTranspose=false embeddingPostprocessor=null lmHeadBiasTensor=null logitScale=1"},
+     "embeddingTranspose=false embeddingPostprocessor lmHeadBiasTensor=null logitScale=1"},
+    {"inference.output.embeddingPostprocessor", "pooling dense normalize"},
     {"inference.layerPattern",
      "type period offset globalPattern layerTypes layers residualBranchScale layerScale "
      "layerHeadDims layerKeyValueHeads layerFeedForwards layerKeysOf valuesAreKeys"},

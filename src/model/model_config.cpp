@@ -29,6 +29,15 @@ std::string_view name_of(Mixer mixer) {
   return "?";
 }
 
+std::string_view name_of(Pooling pooling) {
+  switch (pooling) {
+    case Pooling::kNone: return "none";
+    case Pooling::kMean: return "mean";
+    case Pooling::kLast: return "last";
+  }
+  return "?";
+}
+
 int ModelConfig::head_dim_of_rope(int rope) const {
   for (int i = 0; i < layer_count(); ++i) {
     if (layer(i).rope == rope && layer(i).mixer == Mixer::kAttention) return head_dim_of(i);
@@ -184,6 +193,20 @@ void check(const ModelConfig& c, const std::string& where) {
   token("the token that begins a text", c.bos_id, -1);
   for (const int32_t id : c.eos_ids) token("a token that ends an answer", id, 0);
   for (int i = 0; i < c.layer_count(); ++i) check_layer(c, i, refuse, size);
+  if (c.embedding.dense.size() > kMaxDense || (c.makes_text() && !c.embedding.dense.empty())) {
+    refuse("the dense layers behind a text's row do not add up", fmt::format("up to {}, behind a pooling", kMaxDense),
+           std::to_string(c.embedding.dense.size()));
+  }
+  for (const int width : c.embedding.dense) size("the width of a dense layer", width, 1 << 20);
+  if (c.causal) return;
+  if (c.makes_text()) {
+    refuse("tokens see those behind them, so the model makes no text, but nothing says how it makes a vector",
+           "mean or last token pooling (modules.json of a Hugging Face folder)", "none");
+  }
+  if (std::any_of(c.layers.begin(), c.layers.end(),
+                  [](const LayerConfig& l) { return l.mixer != Mixer::kAttention; })) {
+    refuse("a layer goes on from a state, though tokens see those behind them", "attention in every layer", "");
+  }
 }
 
 }  // namespace doppler

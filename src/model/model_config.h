@@ -62,8 +62,22 @@ enum class Mixer : uint8_t {
 };
 std::string_view name_of(Mixer mixer);
 
+// How the rows that the final norm makes of a text's tokens become one.
+enum class Pooling : uint8_t { kNone, kMean, kLast };
+std::string_view name_of(Pooling pooling);
+
+// What a model that makes one vector of a text does behind its final norm (Plan::dense).
+struct EmbeddingConfig {
+  Pooling pooling = Pooling::kNone;  // kNone: the model makes text
+  std::vector<int> dense;            // widths of the matrices that the pooled row goes through, one after another
+  bool normalize = true;             // the vector gets length 1
+
+  bool operator==(const EmbeddingConfig&) const = default;
+};
+inline constexpr size_t kMaxDense = 16;
+
 struct LayerConfig {
-  int window = 0;      // keys pos-window+1 … pos are seen; 0 sees all
+  int window = 0;      // keys pos-window+1 … pos are seen; 0 sees all (see ModelConfig::causal)
   int rope = 0;        // index into ModelConfig::ropes
   bool dense = false;  // has no experts, though the model has
   Mixer mixer = Mixer::kAttention;
@@ -102,6 +116,9 @@ struct ModelConfig {
   bool attn_sinks = false;   // one learned logit a head joins the softmax's denominator
   bool attn_gate = false;    // q_proj holds a gate beside each head's query, which attention's output goes through
   bool tied_output = false;  // the output matrix is the embedding matrix
+  // false: a token sees those behind it, too, all or those up to window / 2 tokens away to either side. A text then
+  // runs whole, in one pass, and makes no text.
+  bool causal = true;
 
   Activation activation = Activation::kSilu;
   float swiglu_limit = 0, swiglu_alpha = 0;  // kClampedSwiglu only
@@ -127,10 +144,14 @@ struct ModelConfig {
 
   std::vector<RopeConfig> ropes;
   std::vector<LayerConfig> layers;
+  EmbeddingConfig embedding;
 
   std::vector<int32_t> eos_ids;  // any of these ends an answer
   int32_t bos_id = -1;           // -1: none
 
+  bool makes_text() const { return embedding.pooling == Pooling::kNone; }
+  // Numbers of a text's vector.
+  int embedding_width() const { return embedding.dense.empty() ? hidden : embedding.dense.back(); }
   int layer_count() const { return static_cast<int>(layers.size()); }
   int q_width() const { return heads * head_dim; }
   int kv_width() const { return kv_heads * head_dim; }

@@ -28,6 +28,14 @@ class Builder {
     layer_ = -1;
     logits_only_ = true;
     x = norm("final_norm", x, c_.hidden);
+    if (!c_.makes_text()) {
+      int width = c_.hidden;
+      for (const int out : c_.embedding.dense) {
+        plan_.dense.push_back({fmt::format("dense{}", plan_.dense.size()), {out, width}});
+        width = out;
+      }
+      return std::move(plan_);
+    }
     const WeightUse output{c_.tied_output ? "embed" : "lm_head", {c_.vocab, c_.hidden}};
     const bool scaled = c_.logit_scale != 1, capped = c_.logit_softcap > 0;
     x = step(scaled || capped ? "raw_logits" : "logits", MatMul{}, {x}, c_.vocab, {output});
@@ -139,11 +147,14 @@ class Builder {
                               c_.heads,
                               c_.kv_heads_of(layer_),
                               dim,
-                              layer.window,
+                              c_.causal || layer.window == 0 ? layer.window : layer.window / 2 + 1,
                               c_.attn_scale,
                               c_.attn_softcap,
                               c_.attn_sinks,
-                              shares};
+                              shares,
+                              c_.causal           ? 0
+                              : layer.window == 0 ? kAllAhead
+                                                  : layer.window / 2};
     kept_[layer_] = {k, v};
     int mixed = step("attention", attention, {q, k, v}, q_width, std::move(sinks));
     if (c_.attn_gate) mixed = step("attn_gated", Glu{Activation::kSigmoid}, {gate, mixed}, q_width, {});
@@ -266,6 +277,8 @@ struct Describe {
   std::string operator()(const Attention& op) const {
     std::string text = fmt::format("heads {}/{} dim {} scale {:g}", op.heads, op.kv_heads, op.head_dim, op.scale);
     text += op.window ? fmt::format(" window {}", op.window) : std::string(" global");
+    if (op.ahead == kAllAhead) text += " both ways";
+    if (op.ahead > 0 && op.ahead < kAllAhead) text += fmt::format(" ahead {}", op.ahead);
     if (op.softcap > 0) text += fmt::format(" softcap {:g}", op.softcap);
     if (op.sinks) text += " sinks";
     if (op.shared) text += fmt::format(" keys of layer {}", op.layer);

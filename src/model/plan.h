@@ -44,12 +44,14 @@ struct Rope {                  // turns the first `dims` of each head of head_di
   int dims = 0;                // rotary_dims(): dims i and i + dims/2 are a pair, the others stay as they are
 };
 // in: q [heads·head_dim], k and v [kv_heads·head_dim]. Appends k and v to the cache of `layer`, then
-// out[h] = Σ softmax(scale · q[h]·k[j]) · v[j] over the keys the window lets position p see: p-window+1 … p.
+// out[h] = Σ softmax(scale · q[h]·k[j]) · v[j] over the keys the window lets position p see: p-window+1 … p+ahead, of
+// those there are.
 struct Attention {
   int layer = 0, heads = 0, kv_heads = 0, head_dim = 0, window = 0;
   float scale = 1, softcap = 0;
   bool sinks = false;   // w0: one logit a head
   bool shared = false;  // an earlier step of the same `layer` and the same k and v has appended them
+  int ahead = 0;        // keys behind p that it sees; more than 0: a sequence's tokens run in one pass
 };
 // in: x [channels], or gated [3·channels]: B, C and u behind each other, and x = B·u. w0 [channels, 1, kernel], the
 // last tap is the current token's. out [channels] = Σ w0[·][i] · x of token t-kernel+1+i, zero before the sequence;
@@ -118,9 +120,14 @@ struct Step {
   bool logits_only = false;  // runs only for positions whose logits are asked for (after the last layer)
 };
 
+inline constexpr int kAllAhead = 1 << 30;  // Attention::ahead: every key behind p
+
 struct Plan {
   std::vector<Value> values;
   std::vector<Step> steps;
+  // Of a model that makes a vector of a text: its last step is the final norm, and what is done with the row that the
+  // norm's rows become is done by the host (engine/embedding.h): row ← w · row, one after another. Shapes [out, in].
+  std::vector<WeightUse> dense;
   int input = -1;  // of a stage (stages.h): the value that no step makes, whose rows are handed in; -1: a whole plan
 
   const Step* find(std::string_view step_name) const;

@@ -81,23 +81,25 @@ float factor_of(const Step& step, const Weights& weights) {
 std::vector<std::string> weight_faults(const Plan& plan, const Weights& weights) {
   std::vector<std::string> faults;
   std::set<std::string> used;
-  for (const Step& step : plan.steps) {
-    for (const WeightUse& use : step.weights) {
-      if (!used.insert(use.slot).second) continue;  // the tied output matrix is used twice
-      const Tensor* tensor = weights.find(use.slot);
-      if (!tensor) {
-        faults.push_back(fmt::format("{} is missing: step {} needs it with shape [{}]", use.slot, step.name,
-                                     fmt::join(use.shape, ", ")));
-      } else if (tensor->shape != use.shape) {
-        faults.push_back(fmt::format("{} ({}) has shape [{}], but step {} needs [{}]", use.slot, tensor->name,
-                                     fmt::join(tensor->shape, ", "), step.name, fmt::join(use.shape, ", ")));
-      } else if (tensor->byte_size() != static_cast<size_t>(tensor->rows()) * tensor->stride()) {
-        faults.push_back(fmt::format("{} ({}) has {} bytes, but {} rows of {} in {} take {}", use.slot, tensor->name,
-                                     tensor->byte_size(), tensor->rows(), tensor->cols(), name_of(tensor->dtype),
-                                     static_cast<size_t>(tensor->rows()) * tensor->stride()));
-      }
+  const auto check = [&](const WeightUse& use, const std::string& step) {
+    if (!used.insert(use.slot).second) return;  // the tied output matrix is used twice
+    const Tensor* tensor = weights.find(use.slot);
+    if (!tensor) {
+      faults.push_back(
+          fmt::format("{} is missing: step {} needs it with shape [{}]", use.slot, step, fmt::join(use.shape, ", ")));
+    } else if (tensor->shape != use.shape) {
+      faults.push_back(fmt::format("{} ({}) has shape [{}], but step {} needs [{}]", use.slot, tensor->name,
+                                   fmt::join(tensor->shape, ", "), step, fmt::join(use.shape, ", ")));
+    } else if (tensor->byte_size() != static_cast<size_t>(tensor->rows()) * tensor->stride()) {
+      faults.push_back(fmt::format("{} ({}) has {} bytes, but {} rows of {} in {} take {}", use.slot, tensor->name,
+                                   tensor->byte_size(), tensor->rows(), tensor->cols(), name_of(tensor->dtype),
+                                   static_cast<size_t>(tensor->rows()) * tensor->stride()));
     }
+  };
+  for (const Step& step : plan.steps) {
+    for (const WeightUse& use : step.weights) check(use, step.name);
   }
+  for (const WeightUse& use : plan.dense) check(use, use.slot);
   for (const auto& [slot, tensor] : weights.all()) {
     if (!used.count(slot)) faults.push_back(fmt::format("{} ({}) is there, but no step uses it", slot, tensor.name));
   }

@@ -7,7 +7,8 @@
 // conv_in, conv_kernel, conv_out; of a delta net delta_qkv, delta_z, delta_b, delta_a, delta_conv, delta_decay,
 // delta_dt, delta_norm, delta_out; of inputs of a layer's own per_layer_embed, per_layer_model_proj and
 // per_layer_proj_norm, and per layer per_layer_gate, per_layer_proj, post_per_layer_norm; of experts beside a
-// feed-forward post_ffn_norm_1, pre_ffn_norm_2, post_ffn_norm_2, router_norm, route_scale; layer_scale. Sandwich norms
+// feed-forward post_ffn_norm_1, pre_ffn_norm_2, post_ffn_norm_2, router_norm, route_scale; layer_scale. Behind
+// the final norm of a model that makes vectors dense0, dense1, …. Sandwich norms
 // are post_attn_norm and post_ffn_norm; the norm before the feed-forward is pre_ffn_norm in every family.
 #pragma once
 

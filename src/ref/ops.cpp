@@ -79,6 +79,7 @@ void attention(const Attention& op, In q, In keys, In values, In sinks, int firs
   for (int t = 0; t < n; ++t) {
     const int position = first + t;
     const int oldest = op.window > 0 ? std::max(0, position - op.window + 1) : 0;
+    const int newest = std::min(position + op.ahead, first + n - 1);
     for (int h = 0; h < op.heads; ++h) {
       const float* query = q.data() + static_cast<size_t>(t) * q_width + static_cast<size_t>(h) * dim;
       const size_t kv_head = static_cast<size_t>(h / (op.heads / op.kv_heads)) * dim;
@@ -86,7 +87,7 @@ void attention(const Attention& op, In q, In keys, In values, In sinks, int firs
 
       scores.clear();
       double highest = sinks.empty() ? -INFINITY : sinks[static_cast<size_t>(h)];
-      for (int j = oldest; j <= position; ++j) {
+      for (int j = oldest; j <= newest; ++j) {
         double score = 0;
         for (size_t i = 0; i < dim; ++i) score += static_cast<double>(query[i]) * kv(keys, j)[i];
         score *= op.scale;
@@ -96,7 +97,7 @@ void attention(const Attention& op, In q, In keys, In values, In sinks, int firs
       }
       double total = sinks.empty() ? 0 : std::exp(sinks[static_cast<size_t>(h)] - highest);
       std::fill(mixed.begin(), mixed.end(), 0.0);
-      for (int j = oldest; j <= position; ++j) {
+      for (int j = oldest; j <= newest; ++j) {
         const double weight = std::exp(scores[static_cast<size_t>(j - oldest)] - highest);
         total += weight;
         for (size_t i = 0; i < dim; ++i) mixed[i] += weight * kv(values, j)[i];

@@ -31,7 +31,8 @@ void matmul(In x, const Tensor& w, In bias, Out out);
 // width = heads · head_dim.
 void rope(In x, int width, int head_dim, const RopeTable& table, int first, Out out);
 
-// q [n, heads·dim]; keys and values [first + n, kv_heads·dim] for positions 0 … first+n-1; row t is position first+t.
+// q [n, heads·dim]; keys and values [first + n, kv_heads·dim] for positions 0 … first+n-1, all there are; row t is
+// position first+t.
 // sinks: one logit per head, or empty.
 void attention(const Attention& op, In q, In keys, In values, In sinks, int first, Out out);
 

@@ -246,6 +246,7 @@ void with_model(ContextPtr context, const std::string& name, OnServed work) {
 }
 
 std::vector<int32_t> prompt_tokens(const ServedModel& model, const Ask& ask, std::string* text) {
+  model.model.need_text();
   const Tokenizer& tokenizer = model.model.need_tokenizer();
   if (!ask.prompt_ids.empty()) return ask.prompt_ids;
   if (!ask.chat) return tokenizer.encode(ask.prompt, true);

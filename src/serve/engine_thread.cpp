@@ -101,6 +101,7 @@ void EngineThread::load(const ModelSpec& spec) {
   try {
     auto served = std::make_shared<ServedModel>(ServedModel{spec.name, LoadedModel::load(spec.path), 0});
     served->model.need_tokenizer();
+    served->embedding = std::make_shared<EmbeddingHead>(served->model);
     ExecutorOptions executor = options_.executor;
     if (executor.context == 0) executor.context = default_context(served->model.config);
     const BackendChoice backend = choose_backend(options_.backend, executor.device);

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/embedding.h"
 #include "engine/generator.h"
 #include "engine/loaded_model.h"
 #include "grammar/token_trie.h"
@@ -63,6 +64,7 @@ struct ServedModel {
   LoadedModel model;
   int context = 0;
   std::shared_ptr<LazyTrie> trie = std::make_shared<LazyTrie>();
+  std::shared_ptr<const EmbeddingHead> embedding = {};  // of `model`
 };
 
 // What became certain of one sample's answer.

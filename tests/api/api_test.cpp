@@ -12,6 +12,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 constexpr const char* kTiny = DOPPLER_SOURCE_DIR "/models/tiny";
+constexpr const char* kEmbedding = DOPPLER_SOURCE_DIR "/tests/data/models/embeddinggemma-a";
 const doppler::Options kCpu{.backend = "cpu", .context = 512};
 
 TEST(Api, TenLinesTellAStory) {
@@ -60,6 +61,42 @@ TEST(Api, CompletesTextsAndTokens) {
   EXPECT_EQ(completion.run(model.tokenize("The color of the sky is"), {}, {.max_tokens = 2}).text, " blue.");
   EXPECT_EQ(completion.run("The color of the sky is", {}, {.stop = {"."}}).text, " blue");
   EXPECT_EQ(completion.backend(), "cpu");
+}
+
+double product(const std::vector<float>& a, const std::vector<float>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  return sum;
+}
+
+TEST(Api, MakesVectorsOfTexts) {
+  const doppler::Model model = doppler::Model::open(kEmbedding);
+  EXPECT_FALSE(model.info().makes_text);
+  EXPECT_EQ(model.info().embedding_width, 96);
+  doppler::Embedder embedder(model, kCpu);
+  const std::vector<std::vector<float>> all =
+      embedder.embed(std::vector<std::string>{"a cat", "a longer text of a dog"});
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].size(), 96u);
+  EXPECT_NEAR(product(all[0], all[0]), 1, 1e-6);
+  EXPECT_EQ(embedder.embed("a longer text of a dog"), all[1]);
+  const std::vector<float> cut = embedder.embed("a cat", {.dimensions = 32});
+  ASSERT_EQ(cut.size(), 32u);
+  EXPECT_NEAR(product(cut, cut), 1, 1e-6);
+  EXPECT_NEAR(cut[1] / cut[0], all[0][1] / all[0][0], 1e-4);
+  EXPECT_EQ(embedder.embed("cat", {.prompt_name = "document"}), embedder.embed("title: none | text: cat"));
+  const std::string endless(600, 'x');
+  EXPECT_THROW(embedder.embed(endless), doppler::Exception);
+  EXPECT_EQ(embedder.embed(endless, {.truncate = true}), embedder.embed(std::string(510, 'x')));
+  try {
+    const doppler::Completion none(model, kCpu);
+    FAIL() << "it makes no text";
+  } catch (const doppler::Exception& exception) {
+    EXPECT_EQ(exception.code(), doppler::Code::kUnsupported);
+  }
+  doppler::Embedder tiny(doppler::Model::open(kTiny), kCpu);
+  const std::vector<float> story = tiny.embed("The cat sat on the mat.");
+  EXPECT_GT(product(story, tiny.embed("The cat sat on a mat.")), product(story, tiny.embed("Rain fell for a week.")));
 }
 
 TEST(Api, ASeedRepeatsAndAbsenceDoesNot) {

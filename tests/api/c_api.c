@@ -185,6 +185,41 @@ static void misuses(void) {
   CHECK(doppler_error_code(NULL) == DOPPLER_OK && doppler_reply_length(NULL) == 0);
 }
 
+static void embeds(void) {
+  doppler_model* model = open_model();
+  doppler_embedder* embedder = NULL;
+  doppler_error* error = NULL;
+  doppler_model_info info = {sizeof info};
+  const char* texts[] = {"The cat sat on the mat.", "Rain fell for a week."};
+  float both[2048], one[1024];
+  size_t width = 0, all;
+  double square = 0;
+  CHECK(doppler_model_get_info(model, &info, NULL) == DOPPLER_OK && info.makes_text);
+  all = (size_t)info.embedding_width;
+  CHECK(all > 0 && 2 * all <= 2048);
+  CHECK(doppler_embedder_open(model, NULL, &embedder, NULL) == DOPPLER_OK);
+  CHECK(doppler_embedder_embed(embedder, texts, 2, NULL, both, 2048, &width, NULL) == DOPPLER_OK && width == all);
+  CHECK(doppler_embedder_embed(embedder, texts + 1, 1, NULL, one, 1024, &width, NULL) == DOPPLER_OK);
+  CHECK(memcmp(one, both + all, all * sizeof(float)) == 0);
+  for (size_t i = 0; i < all; ++i) square += (double)one[i] * one[i];
+  CHECK(square > 0.999 && square < 1.001);
+  doppler_code code = doppler_embedder_embed(embedder, texts, 2, NULL, both, 2 * all - 1, &width, &error);
+  refused(code, &error, DOPPLER_USAGE, "no place");
+  code = doppler_embedder_embed(embedder, texts, 2, NULL, NULL, 2048, &width, &error);
+  refused(code, &error, DOPPLER_USAGE, "no place");
+  doppler_embed_options cut = DOPPLER_EMBED_OPTIONS_INIT;
+  cut.dimensions = 8;
+  code = doppler_embedder_embed(embedder, texts, 2, &cut, both, 2048, &width, &error);
+  refused(code, &error, DOPPLER_USAGE, "do not have so many");
+  doppler_model_close(model);
+  code = doppler_embedder_embed(embedder, texts, 2, NULL, both, 2048, &width, &error);
+  refused(code, &error, DOPPLER_USAGE, "closed");
+  doppler_embedder_close(embedder);
+  doppler_embedder_close(embedder);
+  code = doppler_embedder_embed(embedder, texts, 2, NULL, both, 2048, &width, &error);
+  refused(code, &error, DOPPLER_USAGE, "not open");
+}
+
 static void* talk(void* user) {
   doppler_model* model = open_model();
   doppler_chat* chat = open_chat(model);
@@ -204,6 +239,7 @@ int main(int argc, char** argv) {
   CHECK(doppler_version()[0] != '\0');
   answers();
   completes();
+  embeds();
   misuses();
   for (int i = 0; i < 2; ++i) CHECK(pthread_create(&threads[i], NULL, talk, NULL) == 0);
   for (int i = 0; i < 2; ++i) CHECK(pthread_join(threads[i], NULL) == 0);

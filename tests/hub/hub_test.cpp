@@ -79,6 +79,12 @@ TEST(Choice, TakesWhatACheckpointNeedsAndNoMore) {
                           "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"));
   EXPECT_THAT(chosen({"config.json", "model.safetensors", "other.safetensors"}, "q8_0"),
               ElementsAre("config.json", "model.safetensors"));
+  EXPECT_THAT(chosen({"1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors",
+                      "2_Dense/pytorch_model.bin", "config.json", "config_sentence_transformers.json",
+                      "model.safetensors", "modules.json", "onnx/model.safetensors", "openvino/config.json"},
+                     "q8_0"),
+              ElementsAre("config.json", "config_sentence_transformers.json", "modules.json", "1_Pooling/config.json",
+                          "2_Dense/config.json", "2_Dense/model.safetensors", "model.safetensors"));
 }
 
 TEST(Choice, SaysWhatIsThereInstead) {

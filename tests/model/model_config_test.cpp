@@ -19,7 +19,7 @@ TEST(ModelConfig, SurvivesTheManifest) {
   for (const ModelConfig& config :
        {testing::plain_config(), testing::quirky_config(), testing::expert_config(), testing::multiplied_config(),
         testing::sparse_config(), testing::conv_config(), testing::delta_config(), testing::delta_expert_config(),
-        testing::layer_input_config(), testing::beside_config()}) {
+        testing::layer_input_config(), testing::beside_config(), testing::embedding_config()}) {
     Json manifest;
     manifest["modelId"] = config.id;
     write_model_config(config, manifest);
@@ -96,6 +96,22 @@ std::string refusal(const ModelConfig& config, const std::function<void(Json&)>&
   write_model_config(config, manifest);
   change(manifest);
   return message_of([&] { read_model_config(manifest, "manifest.json"); });
+}
+
+TEST(ModelConfig, RefusesVectorsThatCannotBeMade) {
+  const auto refused = [](auto change) {
+    ModelConfig config = testing::embedding_config();
+    change(config);
+    return testing::sentence([&] { check(config, "m"); });
+  };
+  EXPECT_THAT(refused([](ModelConfig& c) { c.embedding = {}; }), HasSubstr("how it makes a vector"));
+  EXPECT_THAT(refused([](ModelConfig& c) { c.embedding.pooling = Pooling::kNone; }), HasSubstr("dense layers"));
+  EXPECT_THAT(refused([](ModelConfig& c) { c.embedding.dense[1] = 0; }), HasSubstr("width of a dense layer"));
+  EXPECT_THAT(refused([](ModelConfig& c) {
+                c.conv_kernel = 3;
+                c.layers[1].mixer = Mixer::kShortConv;
+              }),
+              HasSubstr("goes on from a state"));
 }
 
 TEST(ModelConfig, TokensOutsideTheVocabularyAreRefusedByName) {

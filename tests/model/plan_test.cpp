@@ -57,6 +57,20 @@ TEST(Plan, QuirksAppearOnlyWhereTheConfigAsks) {
   EXPECT_EQ(plain.find("logits")->weights[0].slot, "lm_head");
 }
 
+TEST(Plan, OfVectorsEndsWithTheNormAndSeesHalfAWindowToEitherSide) {
+  const Plan plan = build_plan(testing::embedding_config());
+  EXPECT_EQ(plan.steps.back().name, "final_norm");
+  ASSERT_EQ(plan.dense.size(), 2u);
+  EXPECT_EQ(plan.dense[0].shape, (std::vector<int64_t>{40, 24}));
+  EXPECT_EQ(plan.dense[1].shape, (std::vector<int64_t>{12, 40}));
+  const auto& local = std::get<Attention>(plan.find("layer0.attention")->op);  // a window of 5: two to either side
+  EXPECT_EQ(local.window, 3);
+  EXPECT_EQ(local.ahead, 2);
+  EXPECT_EQ(std::get<Attention>(plan.find("layer2.attention")->op).ahead, kAllAhead);
+  EXPECT_FALSE(make_kv_layout(plan, 4, 64).prefixes) << "keys say what stands behind them";
+  EXPECT_TRUE(make_kv_layout(build_plan(quirky_config()), 4, 64).prefixes);
+}
+
 TEST(Plan, ExpertsReplaceTheDenseFeedForward) {
   const Plan plan = build_plan(expert_config());
   EXPECT_FALSE(plan.find("layer0.gate_proj"));

@@ -88,3 +88,47 @@ test('ai, @langchain/openai and ollama: the same vectors', async () => {
   assert.deepEqual(answer.embeddings, want);
   assert.ok(answer.prompt_eval_count > 0);
 });
+
+test('an embedding model: its own vectors, cut where asked, and no text', async () => {
+  const own = await startServer([], { models: ['embed=tests/data/models/embeddinggemma-a'] });
+  try {
+    const vectors = async (body) => {
+      const answer = await (await own.post('/v1/embeddings', body)).json();
+      return answer.data.map((one) => one.embedding);
+    };
+    const inputs = ['a cat', 'two dogs', 'a longer text about a cat and two dogs'];
+    const many = await vectors({ input: inputs });
+    assert.deepEqual(many.map((one) => one.length), [96, 96, 96]);
+    many.forEach((one) => assert.ok(Math.abs(dot(one, one) - 1) < 1e-5));
+    const alone = await Promise.all(inputs.map((input) => vectors({ input })));
+    assert.deepEqual(alone.map(([one]) => one), many, 'the same bits alone and among others');
+    const [cut] = await vectors({ input: inputs[0], dimensions: 32 });
+    const length = Math.sqrt(dot(many[0].slice(0, 32), many[0].slice(0, 32)));
+    assert.ok(near(cut, many[0].slice(0, 32).map((x) => x / length)));
+    assert.deepEqual(await vectors({ input: 'cat', prompt_name: 'query' }), await vectors({ input: 'task: search result | query: cat' }));
+    for (const [body, param, code] of [
+      [{ input: 'cat', dimensions: 97 }, 'dimensions', 'unsupported_parameter'],
+      [{ input: 'cat', prompt_name: 'quarry' }, 'prompt_name', 'unsupported_parameter'],
+      [{ input: 'x'.repeat(3000) }, 'input', 'context_length_exceeded'],
+    ]) {
+      const answer = await own.post('/v1/embeddings', body);
+      assert.equal(answer.status, 400);
+      const { error } = await answer.json();
+      assert.deepEqual([error.param, error.code], [param, code]);
+    }
+    assert.deepEqual(await vectors({ input: 'x'.repeat(3000), truncate: true }), await vectors({ input: 'x'.repeat(2046) }));
+    for (const [where, body] of [
+      ['/v1/chat/completions', { messages: [{ role: 'user', content: 'Hi' }] }],
+      ['/v1/completions', { prompt: 'Hi' }],
+      ['/v1/messages', { max_tokens: 5, messages: [{ role: 'user', content: 'Hi' }] }],
+      ['/api/chat', { model: 'embed', messages: [{ role: 'user', content: 'Hi' }] }],
+    ]) {
+      const answer = await own.post(where, body);
+      assert.equal(answer.status, 400, where);
+      assert.match(await answer.text(), /makes vectors of texts/);
+    }
+    await until(async () => (await own.metric('kv_cache_usage_perc')) === 0, 'its pages to come back');
+  } finally {
+    await own.stop();
+  }
+});

@@ -52,6 +52,7 @@ class Checkpoint {
     write_safetensors(folder_ / "model.safetensors", tensors);
     return folder_;
   }
+  const std::filesystem::path& folder() const { return folder_; }
   std::filesystem::path target() const { return scratch_ / "target"; }
   const Scratch& scratch() const { return scratch_; }
   std::string refusal(const ConvertOptions& options = with("f32")) {

@@ -20,6 +20,7 @@ inline ModelConfig plain_config() {
           .attn_scale = 0.25f,
           .ropes = {{}},
           .layers = {{0, 0}, {0, 0}},
+          .embedding = {},
           .eos_ids = {1}};
 }
 
@@ -47,6 +48,15 @@ inline ModelConfig quirky_config() {
   c.layers = {{5, 1}, {5, 1}, {0, 0}, {5, 1}};
   c.eos_ids = {1, 7};
   c.bos_id = 2;
+  return c;
+}
+
+// Tokens that see both ways, and what a vector is made by.
+inline ModelConfig embedding_config() {
+  ModelConfig c = quirky_config();
+  c.id = "embedding";
+  c.causal = false;
+  c.embedding = {Pooling::kMean, {40, 12}, true};
   return c;
 }
 

@@ -104,6 +104,7 @@ Json WebEngine::load(const Json& request) {
   model_.reset();
   pace_ = DecodePace(batch_ = 0);
   model_.emplace(LoadedModel::load_rdrr(require_string(request, "name", "request")));
+  model_->need_text();
   const ModelConfig& config = model_->config;
   const int context = whole(request, "context", default_context(config), 1, 1 << 20);
   const int block = whole(request, "block", 0, 0, 4096);

@@ -303,6 +303,7 @@ size_t record_attention_prefill(Recording& recording, const std::string& step, c
        .kv_heads = shape.kv_heads,
        .table = shape.table,
        .window = shape.window,
+       .ahead = shape.ahead,
        .first = first.first,
        .follow_state = first.follow_state,
        .scale = shape.scale,

@@ -18,7 +18,8 @@ struct AttentionShape {
   uint32_t head_dim = 0;  // a multiple of 8, up to kMaxHeadDim; up to kMaxDecodeHeadDim for one token's own kernels
   uint32_t pages = 0;     // of the layer's cache
   uint32_t table = 0;     // where its group's begin among the pages of a sequence that DecodeState is followed by
-  uint32_t window = 0;    // keys position-window+1 … position are seen; 0: all
+  uint32_t window = 0;    // keys position-window+1 … position+ahead are seen; 0: all up to there
+  uint32_t ahead = 0;     // other than 0 in attention of a whole text only
   float scale = 1;        // of q·k
   float softcap = 0;      // cap · tanh(score / cap); 0: none
   bool sinks = false;     // one logit per head joins the softmax

@@ -28,7 +28,8 @@ struct Params {
   heads: u32,
   kv_heads: u32,
   table: u32,         // where the pages of its group begin among the state's
-  window: u32,        // 0: all keys are seen
+  window: u32,        // 0: all keys up to the last that is seen
+  ahead: u32,         // keys behind a token that it sees; such a block is a whole text
   first: u32,         // position of token 0, counted from …
   follow_state: u32,  // … state.position (1) or from zero (0)
   scale: f32,
@@ -64,7 +65,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
   let first_row = (count.x - 1u - id.x) * teams * kRows;
   let last_row = min(first_row + teams * kRows, rows) - 1u;
   let start = params.first + params.follow_state * state.position;
-  let newest = start + last_row / heads_per_kv;
+  let newest = min(start + last_row / heads_per_kv + params.ahead, start + params.tokens - 1u);
   let eldest = start + first_row / heads_per_kv;  // token of the first row
   let oldest = select(0u, eldest + 1u - params.window, params.window != 0u && eldest + 1u > params.window);
 

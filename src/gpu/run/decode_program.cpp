@@ -53,6 +53,7 @@ bool feeds_stored(const GpuContext& context, size_t index) {
 
 bool DecodeProgram::possible(const GpuContext& context) {
   if (context.paged || !context.tables.empty()) return false;  // the host must know every token
+  if (!context.config.makes_text()) return false;              // there is no next token
   const Capabilities& capabilities = context.device.capabilities();
   for (size_t g = 0; g < context.groups.size(); ++g) {
     const FusedGroup& group = context.groups[g];

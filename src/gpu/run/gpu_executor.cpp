@@ -37,11 +37,18 @@ void add_kernels(const Recording& recording, std::map<std::string, std::string>&
   }
 }
 
+// Tokens of a block. Where tokens see those behind them, every text is one.
+int block_for(const ModelConfig& config, const ExecutorOptions& options) {
+  const int block = options.block > 0 && config.causal ? options.block : config.causal ? kBlock : options.context;
+  return std::max(1, std::min(block, options.context));
+}
+
 class GpuExecutor : public Executor {
  public:
   GpuExecutor(const ModelConfig& config, const Plan& plan, const Weights& weights, const ExecutorOptions& options)
       : device_({.adapter = options.device, .unchecked = !options.checked}),
-        block_(std::max(1, std::min(options.block > 0 ? options.block : kBlock, options.context))),
+        block_(block_for(config, options)),
+        width_(plan.values[static_cast<size_t>(plan.steps.back().output)].width),
         budget_{options.gpu_memory, static_cast<int>(max_rows_of_logits(config)), 0},
         c_(check_budget(device_, config, plan, weights, cache_size(options), budget_), config, plan, weights,
            cache_size(options), budget_.bytes > 0),
@@ -83,7 +90,7 @@ class GpuExecutor : public Executor {
     for (size_t i = 0; i < batch.size(); ++i) {
       if (batch[i].want == Logits::kBest) {
         choosing.push_back(i);
-      } else if (batch[i].phase == Phase::kPrefill || batch[i].tokens.size() > 1 || !can_run_columns()) {
+      } else if (in_block(batch[i]) || batch[i].tokens.size() > 1 || !can_run_columns()) {
         run_item(batch, i);
       } else {
         others.push_back(i);
@@ -101,7 +108,7 @@ class GpuExecutor : public Executor {
       }
     }
     read_kept();
-    return {logits_.get(), rows_ * static_cast<size_t>(c_.config.vocab)};
+    return {logits_.get(), rows_ * static_cast<size_t>(width_)};
   }
 
   std::vector<int32_t> decode(Sequence& sequence, int32_t token, int count, const Sampling& sampling, uint64_t draw,
@@ -229,6 +236,9 @@ class GpuExecutor : public Executor {
   // other's.
   bool can_fuse(bool tapped) const { return DecodeProgram::possible(c_) && !(tapped && budget_.bytes > 0); }
 
+  // Is the item computed as a prompt is? Where tokens see those behind them, there is nothing else.
+  bool in_block(const BatchItem& item) const { return item.phase == Phase::kPrefill || !c_.config.causal; }
+
   bool can_run_columns() const { return !tap_ && budget_.bytes == 0 && DecodeProgram::possible_for_columns(c_); }
 
   // Where the rows of each item go.
@@ -242,7 +252,7 @@ class GpuExecutor : public Executor {
       rows_ += item.want == Logits::kAll ? item.tokens.size() : item.want == Logits::kLast ? 1 : 0;
     }
     best_.assign(choices, 0);
-    const size_t count = rows_ * static_cast<size_t>(c_.config.vocab);
+    const size_t count = rows_ * static_cast<size_t>(width_);
     if (count > room_) {
       logits_ = std::make_unique_for_overwrite<float[]>(count);
       room_ = count;
@@ -259,7 +269,7 @@ class GpuExecutor : public Executor {
     if (item.want == Logits::kBest) {
       best_[first_rows_[i]] = decode_ahead(*item.sequence, item.tokens[0], 1, {}, 0, false)[0];
       cache().append(*item.sequence, item.tokens, Phase::kDecode);
-    } else if (item.phase == Phase::kPrefill) {
+    } else if (in_block(item)) {
       run_prefill(item, tapped);
     } else if (item.tokens.size() > 1 && can_run_columns()) {
       run_together(item);
@@ -271,7 +281,7 @@ class GpuExecutor : public Executor {
   // Columns of one pass. Bindings hold what they need, their logits, too, if these are wanted.
   size_t max_columns(bool logits) const {
     uint64_t fit = DecodeProgram::max_columns(c_);
-    const uint64_t row = static_cast<uint64_t>(c_.config.vocab) * sizeof(float);
+    const uint64_t row = static_cast<uint64_t>(width_) * sizeof(float);
     if (logits) fit = std::min(fit, std::max<uint64_t>(1, device_.capabilities().limits.max_binding_bytes / row));
     return static_cast<size_t>(std::min<uint64_t>(kMaxColumns, std::bit_floor(fit)));
   }
@@ -366,7 +376,7 @@ class GpuExecutor : public Executor {
       const bool wanted = item.want == Logits::kAll || tokens.empty();
       take(*item.sequence, static_cast<int>(block.size()));
       run_block(*item.sequence, block, {static_cast<int>(block.size()), wanted ? item.want : Logits::kNone}, tapped);
-      cache().append(*item.sequence, block, Phase::kPrefill);
+      cache().append(*item.sequence, block, item.phase);
     }
   }
 
@@ -423,7 +433,8 @@ class GpuExecutor : public Executor {
   }
 
   size_t max_rows_of_logits(const ModelConfig& config) const {
-    const uint64_t row = static_cast<uint64_t>(config.vocab) * sizeof(float);
+    if (!config.causal) return static_cast<size_t>(block_);
+    const uint64_t row = static_cast<uint64_t>(width_) * sizeof(float);
     return std::clamp<size_t>(kAllLogitsBytes / row, 1, static_cast<size_t>(block_));
   }
 
@@ -536,7 +547,7 @@ class GpuExecutor : public Executor {
     const size_t first = next_row_;
     next_row_ += count;
     if (count >= kept_most_ || budget_.bytes > 0) return read_rows(logits, 0, first, count);
-    const uint64_t row = static_cast<uint64_t>(c_.config.vocab) * sizeof(float);
+    const uint64_t row = static_cast<uint64_t>(width_) * sizeof(float);
     if (!kept_ || kept_.size() < kept_most_ * row) {
       kept_ = {};
       kept_ = device_.create_buffer("logits of a batch", kept_most_ * row);
@@ -555,14 +566,14 @@ class GpuExecutor : public Executor {
 
   // From row `from` of the buffer to row `to` of the batch's.
   void read_rows(const Buffer& logits, size_t from, size_t to, size_t rows) {
-    const auto vocab = static_cast<size_t>(c_.config.vocab);
-    device_.read(logits, from * vocab * sizeof(float),
-                 std::as_writable_bytes(std::span(logits_.get() + to * vocab, rows * vocab)));
+    const auto width = static_cast<size_t>(width_);
+    device_.read(logits, from * width * sizeof(float),
+                 std::as_writable_bytes(std::span(logits_.get() + to * width, rows * width)));
   }
 
   Device device_;
-  const int block_;
-  GpuBudget budget_;  // of no bytes: no bound
+  const int block_, width_;  // tokens of a block; numbers of a row of what run() returns
+  GpuBudget budget_;         // of no bytes: no bound
   GpuContext c_;
   std::shared_ptr<ActivationBuffers> memory_;
   const Weights& weights_;                        // read after the upload only where there is a budget

@@ -109,6 +109,7 @@ AttentionShape shape_of(const Attention& op) {
   shape.kv_heads = static_cast<uint32_t>(op.kv_heads);
   shape.head_dim = static_cast<uint32_t>(op.head_dim);
   shape.window = static_cast<uint32_t>(op.window);
+  shape.ahead = static_cast<uint32_t>(op.ahead);
   shape.scale = op.scale;
   shape.softcap = op.softcap;
   shape.sinks = op.sinks;

@@ -18,9 +18,9 @@ struct AttentionCase {
   uint32_t splits = 8;
 
   std::string name() const {
-    return fmt::format("heads {}/{} dim {} window {} tokens {} from {}{}{}", shape.heads, shape.kv_heads,
+    return fmt::format("heads {}/{} dim {} window {} tokens {} from {}{}{}{}", shape.heads, shape.kv_heads,
                        shape.head_dim, shape.window, tokens, first, shape.softcap > 0 ? " softcap" : "",
-                       shape.sinks ? " sinks" : "");
+                       shape.sinks ? " sinks" : "", shape.ahead > 0 ? " both ways" : "");
   }
   // Keys that all queries together look at.
   double pairs() const {
@@ -220,6 +220,13 @@ void append_attention_cases(std::vector<KernelCase>& cases) {
         }
       }
     }
+  }
+  // Whole texts whose tokens see both ways: all, or half a window to either side.
+  for (const uint32_t window : {0u, 41u}) {
+    AttentionCase c = make(3, 1, 64, 0, 0, 150);
+    c.shape.window = window;
+    c.shape.ahead = window == 0 ? 1u << 30 : window - 1;
+    add("attention_prefill", prepare_prefill, c, false);
   }
   // A model of 1B parameters: 4 heads on 1, windows of 512.
   add("attention_prefill", prepare_prefill, make(4, 1, 256, 512, 0, 512), true);

@@ -44,8 +44,9 @@ AttentionTruth attention_truth(const AttentionShape& shape, const std::vector<fl
   for (size_t row = 0; row < q.size() / dim; ++row) {
     const size_t head = row % shape.heads, kv = head / shape.heads_per_kv() * dim, position = first + row / shape.heads;
     const size_t oldest = shape.window != 0 && position + 1 > shape.window ? position + 1 - shape.window : 0;
+    const size_t newest = std::min(position + shape.ahead, keys.size() / kv_width - 1);
     std::vector<Score> scores;
-    for (size_t j = oldest; j <= position; ++j) {
+    for (size_t j = oldest; j <= newest; ++j) {
       scores.push_back(score_of(shape, q.data() + row * dim, keys.data() + j * kv_width + kv, q_error));
     }
     if (shape.sinks) scores.push_back({static_cast<double>(sinks[head]), 0});  // a score without a value
@@ -57,7 +58,7 @@ AttentionTruth attention_truth(const AttentionShape& shape, const std::vector<fl
     for (const Score& s : scores) total += std::exp(s.value - highest);
     for (size_t d = 0; d < dim; ++d) {
       const auto value = [&](size_t j) {
-        return oldest + j <= position ? static_cast<double>(values[(oldest + j) * kv_width + kv + d]) : 0.0;
+        return oldest + j <= newest ? static_cast<double>(values[(oldest + j) * kv_width + kv + d]) : 0.0;
       };
       double out = 0, size = 0, moved = 0;
       for (size_t j = 0; j < scores.size(); ++j) {

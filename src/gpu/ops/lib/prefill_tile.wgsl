@@ -87,9 +87,11 @@ fn plus(m: EightHeads, n: EightHeads) -> EightHeads {
   return EightHeads(m.a + n.a, m.b + n.b, m.c + n.c, m.d + n.d, m.e + n.e, m.f + n.f, m.g + n.g, m.h + n.h);
 }
 
-// A row sees the keys up to its own position, from the start of its window.
+// A row sees the keys up to its own position and as many ahead as it may, from the start of its window. There are no
+// keys behind the block's last: those of its page are no numbers.
 fn sees(key: u32, position: vec4<u32>) -> vec4<bool> {
   let window = vec4<u32>(select(0xffffffffu, params.window, params.window != 0u));
   let k = vec4<u32>(key);
-  return (k <= position) & (position - min(k, position) < window);
+  let last = vec4<u32>(params.first + params.follow_state * state.position + params.tokens - 1u);
+  return (k <= min(position + params.ahead, last)) & (position - min(k, position) < window);
 }
