@@ -3,7 +3,7 @@ _doppler() {
   local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} path="" words="" word
   for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
     case "$path $word" in
-      " batch" | " bench" | " config" | " convert" | " debug" | " devices" | " doctor" | " du" | " inspect" | " list" | " perplexity" | " pull" | " rm" | " run" | " serve" | " synth" | " test" | " tokenize" | " verify" | "bench batch" | "bench check" | "bench inference" | "bench kernels" | "bench peers" | "bench serve" | "test correctness" | "test inference") path=${path:+$path }$word ;;
+      " batch" | " bench" | " config" | " convert" | " debug" | " devices" | " doctor" | " du" | " embed" | " inspect" | " list" | " perplexity" | " pull" | " rm" | " run" | " serve" | " synth" | " test" | " tokenize" | " verify" | "bench batch" | "bench check" | "bench inference" | "bench kernels" | "bench peers" | "bench serve" | "test correctness" | "test inference") path=${path:+$path }$word ;;
     esac
   done
   case "$previous" in
@@ -11,7 +11,7 @@ _doppler() {
     --surface) COMPREPLY=($(compgen -W "native browser" -- "$current")); return ;;
   esac
   case "$path" in
-    "") words="run serve batch pull list du rm convert inspect verify synth bench debug perplexity tokenize devices doctor test config --config --debug --help --log --offline --quiet --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
+    "") words="run serve batch pull list du rm convert inspect verify synth bench debug perplexity embed tokenize devices doctor test config --config --debug --help --log --offline --quiet --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
     "run") words="--backend --chat --config --context --debug --decode-batch --device --gpu-memory --grammar --help --json --json-object --json-schema --log --max-tokens --min-p --no-self-test --no-verify --offline --prompt --prompt-file --prompt-ids --quiet --raw --repeat-penalty --sandbox --seed --speculate --stop --system --temperature --threads --top-k --top-p --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
     "serve") words="--allow-host --api-key --api-key-file --backend --body-limit --cache-memory --config --context --cors --debug --device --drain --gpu-memory --help --host --idle-unload --isolate --log --log-json --log-text --no-auth --no-verify --offline --port --queue --quiet --sandbox --sequences --threads --trace --trace-file --trace-layers --trace-steps --verbose --version --watch" ;;
     "batch") words="--backend --cache-memory --config --context --debug --device --gpu-memory --help --log --no-verify --offline --ordered --quiet --sequences --shard --threads --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
@@ -32,6 +32,7 @@ _doppler() {
     "bench peers") words="--config --debug --help --install --json --log --offline --prompt-ids --prompt-tokens --quant --quiet --runs --threads --tokens --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
     "debug") words="--all --backend --bound --bundle --chat --compare --config --context --debug --device --dump --gpu-memory --head --help --html --json --layers --log --model --nan-check --no-verify --offline --position --probe --prompt --prompt-file --prompt-ids --quiet --threads --tokens --trace --trace-file --trace-layers --trace-steps --verbose --version --watch" ;;
     "perplexity") words="--against --backend --config --debug --device --gpu-memory --help --ids --json --log --no-verify --offline --quiet --stride --text --threads --trace --trace-file --trace-layers --trace-steps --verbose --version --window" ;;
+    "embed") words="--backend --config --context --debug --device --dimensions --gpu-memory --help --jsonl --log --no-verify --offline --prompt-name --quiet --threads --trace --trace-file --trace-layers --trace-steps --truncate --verbose --version" ;;
     "tokenize") words="--chat --config --debug --help --json --jsonl --log --offline --quiet --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
     "devices") words="--config --debug --help --json --log --offline --quiet --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;
     "doctor") words="--config --debug --device --full --help --json --log --offline --quiet --trace --trace-file --trace-layers --trace-steps --verbose --version" ;;

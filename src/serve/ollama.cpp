@@ -154,7 +154,9 @@ void ollama_show(ContextPtr context) {
         {{"template", model->model.chat_template ? model->model.chat_template->source() : ""},
          {"details", details(model.get())},
          {"model_info", {{"general.basename", model->model.config.id}, {"general.context_length", model->context}}},
-         {"capabilities", tools ? Json::array({"completion", "tools"}) : Json::array({"completion"})}});
+         {"capabilities", !model->model.config.makes_text() ? Json::array({"embedding"})
+                          : tools                           ? Json::array({"completion", "tools"})
+                                                            : Json::array({"completion"})}});
   });
 }
 

@@ -127,6 +127,7 @@ test('an embedding model: its own vectors, cut where asked, and no text', async 
       assert.equal(answer.status, 400, where);
       assert.match(await answer.text(), /makes vectors of texts/);
     }
+    assert.deepEqual((await (await own.post('/api/show', { model: 'embed' })).json()).capabilities, ['embedding']);
     await until(async () => (await own.metric('kv_cache_usage_perc')) === 0, 'its pages to come back');
   } finally {
     await own.stop();
