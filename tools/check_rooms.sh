@@ -77,18 +77,18 @@ budget format 3550
 budget tokenizer 3750
 budget jinja 6900
 budget grammar 3540
-budget model 3160
-budget import 3970
+budget model 3297
+budget import 4239
 budget convert 2800
 budget hub 2100
-budget ref 610
-budget cpu 8250
-budget gpu 16680
+budget ref 644
+budget cpu 8400
+budget gpu 16863
 budget debug 4000
 budget cluster 1520
-budget engine 3880
+budget engine 3928
 budget bench 2830
-budget serve 4990
-budget cli 6610
-budget api 670
+budget serve 5078
+budget cli 6687
+budget api 675
 exit $status

@@ -97,6 +97,12 @@ class DOPPLER_API Model {
   std::shared_ptr<const Impl> impl_;
 };
 
+// A LoRA adapter beside a model's weights.
+struct Lora {
+  std::string path;  // a PEFT folder, or a GGUF adapter of llama.cpp's
+  float scale = 1;   // what it is multiplied with
+};
+
 // Where and how a model runs.
 struct Options {
   std::string backend = "auto";  // auto (a GPU if there is one), webgpu, cpu, or ref
@@ -106,6 +112,7 @@ struct Options {
   std::uint64_t gpu_memory = 0;  // the most bytes to take on a GPU; 0: what it needs
   bool self_test = true;         // compare a GPU with the CPU before the first token
   bool verify = true;            // hold an artefact's bytes against its hashes, once for each file
+  std::vector<Lora> lora = {};   // adapters; all of them are added up
 };
 
 // How an answer is drawn.

@@ -94,18 +94,26 @@ DOPPLER_C_API doppler_code doppler_model_tokenize(doppler_model* model, const ch
 
 /* ---- answers ---- */
 
+/* A LoRA adapter beside a model's weights. */
+typedef struct doppler_lora {
+  const char* path; /* a PEFT folder, or a GGUF adapter of llama.cpp's */
+  float scale;      /* what it is multiplied with; 1: as it was made */
+} doppler_lora;
+
 typedef struct doppler_options {
   size_t size;
-  const char* backend; /* NULL or "auto", "webgpu", "cpu", "ref" */
-  int32_t device;      /* which GPU, as `doppler devices` counts them; -1: the best */
-  int32_t context;     /* tokens to make room for; 0: the model's own, at most 4096 */
-  int32_t threads;     /* of the CPU; 0: one per core */
-  int32_t self_test;   /* compare a GPU with the CPU before the first token */
-  uint64_t gpu_memory; /* the most bytes to take on a GPU; 0: what it needs */
-  int32_t verify;      /* hold an artefact's bytes against its hashes, once for each file */
+  const char* backend;      /* NULL or "auto", "webgpu", "cpu", "ref" */
+  int32_t device;           /* which GPU, as `doppler devices` counts them; -1: the best */
+  int32_t context;          /* tokens to make room for; 0: the model's own, at most 4096 */
+  int32_t threads;          /* of the CPU; 0: one per core */
+  int32_t self_test;        /* compare a GPU with the CPU before the first token */
+  uint64_t gpu_memory;      /* the most bytes to take on a GPU; 0: what it needs */
+  int32_t verify;           /* hold an artefact's bytes against its hashes, once for each file */
+  const doppler_lora* lora; /* all of them are added up */
+  size_t lora_count;
 } doppler_options;
 #define DOPPLER_OPTIONS_INIT \
-  { sizeof(doppler_options), NULL, -1, 0, 0, 1, 0, 1 }
+  { sizeof(doppler_options), NULL, -1, 0, 0, 1, 0, 1, NULL, 0 }
 
 typedef struct doppler_answer_options {
   size_t size;

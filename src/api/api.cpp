@@ -43,8 +43,10 @@ auto translated(const Work& work) -> decltype(work()) {
 }
 
 SessionWishes wishes_of(const Options& options) {
-  return {options.backend,    options.device,    options.context, options.threads,
-          options.gpu_memory, options.self_test, options.verify};
+  SessionWishes wishes{options.backend,    options.device,    options.context, options.threads,
+                       options.gpu_memory, options.self_test, options.verify};
+  for (const Lora& adapter : options.lora) wishes.adapters.push_back({adapter.path, adapter.scale});
+  return wishes;
 }
 
 GenerateOptions generate_options(const LoadedModel& model, const AnswerOptions& o) {

@@ -179,6 +179,9 @@ Options options_of(const doppler_options* given) {
   options.gpu_memory = o.gpu_memory;
   options.self_test = o.self_test != 0;
   options.verify = o.verify != 0;
+  if (o.lora_count > 0 && !o.lora) refuse("a list is missing", "options.lora");
+  for (size_t i = 0; i < o.lora_count; ++i)
+    options.lora.push_back({need(o.lora[i].path, "options.lora"), o.lora[i].scale});
   return options;
 }
 

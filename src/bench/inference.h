@@ -27,11 +27,12 @@ struct InferenceWorkload {
   int prompt_tokens = 512;
   int tokens = 128;
   int runs = 5;
-  int context = 0;          // 0: what the workload needs
-  int threads = 0;          // 0: all cores
-  int device = -1;          // which GPU
-  uint64_t gpu_memory = 0;  // bytes the model may take there; 0: no bound
-  int decode_batch = 0;     // tokens a GPU chooses in one go; 0: as engine/decode_loop.h says
+  int context = 0;                         // 0: what the workload needs
+  int threads = 0;                         // 0: all cores
+  int device = -1;                         // which GPU
+  uint64_t gpu_memory = 0;                 // bytes the model may take there; 0: no bound
+  std::vector<AdapterSpec> adapters = {};  // beside the model's weights, in this process
+  int decode_batch = 0;                    // tokens a GPU chooses in one go; 0: as engine/decode_loop.h says
   std::string backend = "auto";
   std::vector<int> tapped_layers = {};   // decode with taps there: what looking costs
   std::vector<int> depths = {};          // decode again after so many tokens

@@ -75,7 +75,8 @@ class NativeSurface : public BenchSurface {
                               {.context = context_,
                                .threads = workload_.threads,
                                .device = workload_.device,
-                               .gpu_memory = workload_.gpu_memory});
+                               .gpu_memory = workload_.gpu_memory,
+                               .adapters = load_adapters(*model_, workload_.adapters)});
     const double ms = ms_since(start);
     trace_steps(*executor_, *model_);
     if (!workload_.tapped_layers.empty()) {

@@ -27,6 +27,9 @@ Json InferenceResult::to_json() const {
     return Json{{"median", median(samples)}, {"runs", samples}};
   };
   Json depth = Json::array(), prompt = Json::array();
+  Json adapters = Json::array();
+  for (const AdapterSpec& spec : workload.adapters)
+    adapters.push_back({{"path", spec.path.string()}, {"scale", spec.scale}});
   Json cold;
   if (cold_load_ms) cold = *cold_load_ms;
   for (const SweepPoint& p : by_depth) depth.push_back({{"depth", p.tokens}, {"decode_tok_s", p.tok_s}});
@@ -49,6 +52,7 @@ Json InferenceResult::to_json() const {
         {"threads", workload.threads},
         {"gpu_memory", workload.gpu_memory},
         {"decode_batch", workload.decode_batch},
+        {"adapters", adapters},
         {"tapped_layers", workload.tapped_layers}}},
       {"backend", backend},
       {"surface", surface},

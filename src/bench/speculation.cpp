@@ -60,7 +60,8 @@ SpeculationResult bench_speculation(const std::filesystem::path& path, const Inf
   const auto executor = make_executor(model, workload.backend,
                                       {.context = workload.prompt_tokens + workload.tokens + 8,
                                        .threads = workload.threads,
-                                       .device = workload.device});
+                                       .device = workload.device,
+                                       .adapters = load_adapters(model, workload.adapters)});
   if (!executor->cache().can_rewind()) {
     fail({.code = ErrorCode::kUnsupported,
           .what = "the model cannot take tokens back, since its layers go on from a state: nothing is guessed",

@@ -26,9 +26,12 @@ TokenProfile profile_token(const std::filesystem::path& path, const InferenceWor
   const LoadedModel model = LoadedModel::load(path);
   model.need_text();
   const int context = workload.prompt_tokens + workload.tokens + workload.runs + 32;
-  const auto executor = make_executor(
-      model, workload.backend,
-      {.context = context, .threads = workload.threads, .device = workload.device, .gpu_memory = workload.gpu_memory});
+  const auto executor = make_executor(model, workload.backend,
+                                      {.context = context,
+                                       .threads = workload.threads,
+                                       .device = workload.device,
+                                       .gpu_memory = workload.gpu_memory,
+                                       .adapters = load_adapters(model, workload.adapters)});
   Context position(*executor);
   std::vector<int32_t> text = random_prompt(workload.prompt_tokens, model.config.vocab);
   const Likeliest first = likeliest(position.forward(text, Logits::kLast));

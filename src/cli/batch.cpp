@@ -50,7 +50,7 @@ void run_batch(const BatchArguments& a) {
   options.output = a.output;
   options.ordered = a.ordered;
   if (!a.shard.empty()) read_shard(a.shard, options);
-  options.models = model_specs(a.models);
+  options.models = model_specs(a.models, a.engine.adapters);
   if (worked_as_other_rank(options.models.front().path.string(), a.engine.backend, a.engine.device, a.engine.threads,
                            a.engine.gpu_memory))
     return;

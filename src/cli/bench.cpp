@@ -23,6 +23,7 @@ struct InferenceArguments {
   std::string model, versus, output, plot, workload_name, surface, profile_dir;
   std::vector<std::string> compare;
   InferenceWorkload workload;
+  std::vector<std::string> adapters;
   bool json = false, profile = false, speculate = false, headed = false;
   Option prompt_tokens, tokens;
 };
@@ -40,6 +41,7 @@ void compare_files(const InferenceArguments& a) {
 // A workload's name sets the sizes; sizes given besides win.
 InferenceWorkload resolved_workload(const InferenceArguments& a) {
   InferenceWorkload w = a.workload;
+  w.adapters = adapter_specs(a.adapters);
   if (a.workload_name.empty()) return w;
   const InferenceWorkload named = named_workload(a.workload_name);
   w.name = named.name;
@@ -86,6 +88,7 @@ void check_for_browser(const std::string& model, const InferenceWorkload& worklo
     refuse("--backend", "the page's engine has WebGPU and no other backend");
   }
   if (workload.device >= 0) refuse("--device", "a page cannot choose among GPUs, the browser does");
+  if (!workload.adapters.empty()) refuse("--lora", "a page's engine reads no adapters");
   if (workload.gpu_memory > 0) refuse("--gpu-memory", "experts are paged from mapped files, which a page has not");
   const ModelKind kind = model_kind(model);
   const bool stray_file = file_exists(model) && !file_exists(fs::path(model) / "manifest.json");
@@ -188,6 +191,7 @@ void add_bench(Verb app) {
   inference.add_option("--backend", arguments->workload.backend, "auto, webgpu, cpu or ref").show_default();
   inference.add_option("--device", arguments->workload.device, "Which GPU, as doppler devices counts them");
   add_gpu_memory(inference, arguments->workload.gpu_memory);
+  add_lora(inference, arguments->adapters);
   inference
       .add_option("--decode-batch", arguments->workload.decode_batch,
                   "Tokens a GPU chooses in one go (default: as many as take a twentieth of a second)")

@@ -28,6 +28,7 @@ struct DebugArguments {
   std::vector<std::string> watch, probes;
   int device = -1, threads = 0, context = 0, tokens = 0;
   uint64_t gpu_memory = 0;
+  std::vector<std::string> adapters;
   double bound = 0;
   bool chat = false, all = false, json = false, nan_check = false, no_verify = false;
 };
@@ -226,8 +227,11 @@ void debug(const DebugArguments& a) {
   const int context = std::max(a.context, static_cast<int>(prompt.size()) + a.tokens);
   const BackendChoice backend = choose_backend(a.backend, a.device);
   if (info_enabled()) say_dim("[{} on {}: {}; {} tokens]", model.config.id, backend.name, backend.about, prompt.size());
-  const ExecutorOptions options{
-      .context = context, .threads = a.threads, .device = a.device, .gpu_memory = a.gpu_memory};
+  const ExecutorOptions options{.context = context,
+                                .threads = a.threads,
+                                .device = a.device,
+                                .gpu_memory = a.gpu_memory,
+                                .adapters = load_adapters(model, adapter_specs(a.adapters))};
   const auto executor = make_executor(model, backend.name, options, !a.no_verify);
   Stages run = run_watched(a, model, *executor, prompt, steps);
   run.artefact = artefact;
@@ -259,7 +263,7 @@ void debug(const DebugArguments& a) {
     const bool same_weights = is_backend(a.compare) || (!artefact.empty() && run.artefact == reference->artefact);
     Bounds bounds = bounds_for(model.weights, same_weights);
     if (a.bound > 0) bounds = {a.bound, a.bound, std::max(0.5, 10 * a.bound)};
-    const DebuggedModel debugged{model.config, model.plan, model.weights, context};
+    const DebuggedModel debugged{model.config, model.plan, model.weights, context, options.adapters.get()};
     comparison = std::make_unique<Comparison>(compare_stages(run, *reference, debugged, bounds, a.all));
     faulty = !comparison->first_bad.empty() || comparison->stages.empty();
     json = comparison_json(*comparison, model.plan, kernel);
@@ -331,6 +335,7 @@ void add_debug(Verb app) {
   verb.add_option("--backend", a->backend, "auto, webgpu, cpu or ref").show_default();
   verb.add_option("--device", a->device, "Which GPU, as doppler devices counts them");
   add_gpu_memory(verb, a->gpu_memory);
+  add_lora(verb, a->adapters);
   verb.add_option("--threads", a->threads, "Threads (default: one per core)");
   verb.add_option("--context", a->context, "Tokens to make room for (default: the prompt's)");
   add_no_verify(verb, a->no_verify);

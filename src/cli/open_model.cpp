@@ -1,5 +1,7 @@
 #include "cli/open_model.h"
 
+#include <charconv>
+#include <cmath>
 #include <memory>
 
 #include "base/error.h"
@@ -83,6 +85,37 @@ LoadedModel open_model(const std::string& name) {
 void add_no_verify(Verb verb, bool& no_verify) {
   verb.add_flag("--no-verify", no_verify,
                 "Do not hold an artefact's bytes against its hashes, which is done once for each file");
+}
+
+void add_lora(Verb verb, std::vector<std::string>& words) {
+  verb.add_option("--lora", words,
+                  "LoRA adapter beside the model's weights: a PEFT folder or a GGUF adapter, and what to multiply it "
+                  "with (PATH=0.5; default: 1); repeatable")
+      .type_name("PATH[=SCALE]")
+      .repeatable();
+}
+
+std::vector<AdapterSpec> adapter_specs(const std::vector<std::string>& words) {
+  std::vector<AdapterSpec> specs;
+  for (const std::string& word : words) {
+    const size_t equals = word.rfind('=');
+    if (equals == std::string::npos || fs::exists(word)) {
+      specs.push_back({word});
+      continue;
+    }
+    float scale = 0;
+    const char* const end = word.data() + word.size();
+    const auto read = std::from_chars(word.data() + equals + 1, end, scale);
+    if (read.ec != std::errc() || read.ptr != end || !std::isfinite(scale)) {
+      fail({.code = ErrorCode::kUsage,
+            .what = "this is no scale of an adapter",
+            .where = "--lora " + word,
+            .expected = "PATH=NUMBER",
+            .got = word.substr(equals + 1)});
+    }
+    specs.push_back({word.substr(0, equals), scale});
+  }
+  return specs;
 }
 
 void add_gpu_memory(Verb verb, uint64_t& bytes) {

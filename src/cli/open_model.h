@@ -40,6 +40,10 @@ LoadedModel open_model(const std::string& name);
 // --no-verify, for verbs that run a model.
 void add_no_verify(Verb verb, bool& no_verify);
 
+// --lora PATH[=SCALE], for verbs that run a model, and what it names.
+void add_lora(Verb verb, std::vector<std::string>& words);
+std::vector<AdapterSpec> adapter_specs(const std::vector<std::string>& words);
+
 // --gpu-memory, for verbs that run a model.
 void add_gpu_memory(Verb verb, uint64_t& bytes);
 

@@ -22,6 +22,7 @@ struct PerplexityArguments {
   ScoreOptions score;
   int threads = 0, device = -1;
   uint64_t gpu_memory = 0;
+  std::vector<std::string> adapters;
   bool json = false, no_verify = false;
 };
 
@@ -49,9 +50,13 @@ void run_perplexity(PerplexityArguments a) {
     a.score.window = most;
     a.score.stride = std::min(a.score.stride, most);
   }
-  const ExecutorOptions options{
-      .context = a.score.window, .threads = a.threads, .device = a.device, .gpu_memory = a.gpu_memory};
+  ExecutorOptions options{.context = a.score.window,
+                          .threads = a.threads,
+                          .device = a.device,
+                          .gpu_memory = a.gpu_memory,
+                          .adapters = load_adapters(model, adapter_specs(a.adapters))};
   const auto executor = make_executor(model, a.backend, options, !a.no_verify);
+  options.adapters = nullptr;  // those of the first model
   trace_steps(*executor, model);
   std::unique_ptr<LoadedModel> other;
   std::unique_ptr<Executor> against;
@@ -111,6 +116,7 @@ void add_perplexity(Verb app) {
   verb.add_option("--backend", a->backend, "auto, webgpu, cpu or ref").show_default();
   verb.add_option("--device", a->device, "Which GPU, as doppler devices counts them");
   add_gpu_memory(verb, a->gpu_memory);
+  add_lora(verb, a->adapters);
   verb.add_option("--threads", a->threads, "Threads (default: one per core)");
   add_no_verify(verb, a->no_verify);
   verb.finish(a->json,

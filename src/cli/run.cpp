@@ -32,7 +32,7 @@ struct RunArguments {
   std::string grammar, json_schema;
   bool json_object = false;
   std::vector<int32_t> prompt_ids;
-  std::vector<std::string> stop_texts;
+  std::vector<std::string> stop_texts, adapters;
   Sampling sampling;
   bool raw = false, chat = false, json = false, no_self_test = false, no_verify = false, sandbox = false;
   int max_tokens = 512, context = 0, threads = 0, device = -1, decode_batch = 0;
@@ -210,7 +210,8 @@ void check_together(const RunArguments& a) {
 // `draft` may be null.
 std::unique_ptr<Session> start_session(const RunArguments& a, const LoadedModel& model, const LoadedModel* draft) {
   if (draft) check_draft(*draft, model, a.speculate);
-  const SessionWishes wishes{a.backend, a.device, a.context, a.threads, a.gpu_memory, !a.no_self_test, !a.no_verify};
+  const SessionWishes wishes{a.backend,    a.device,        a.context,    a.threads,
+                             a.gpu_memory, !a.no_self_test, !a.no_verify, adapter_specs(a.adapters)};
   std::string backend_name;
   std::unique_ptr<Session> session = open_session(model, wishes, [&](const BackendChoice& backend, int context) {
     backend_name = backend.name;
@@ -248,7 +249,9 @@ void run(RunArguments a) {
   if (a.sandbox) {
     path = local_model(path).string();
     if (names_draft(a)) a.speculate = local_model(a.speculate).string();
-    sandbox_now(sandbox_for({path, names_draft(a) ? a.speculate : "", a.grammar, a.json_schema}, a.backend));
+    std::vector<std::filesystem::path> paths = {path, names_draft(a) ? a.speculate : "", a.grammar, a.json_schema};
+    for (const AdapterSpec& adapter : adapter_specs(a.adapters)) paths.push_back(adapter.path);
+    sandbox_now(sandbox_for(paths, a.backend));
   }
   LoadedModel model = open_model(path);
   std::optional<LoadedModel> draft;
@@ -306,6 +309,7 @@ void add_run(Verb app) {
   verb.add_option("--backend", a->backend, "auto, webgpu, cpu or ref").show_default();
   verb.add_option("--device", a->device, "Which GPU, as doppler devices counts them");
   add_gpu_memory(verb, a->gpu_memory);
+  add_lora(verb, a->adapters);
   verb.add_option("--decode-batch", a->decode_batch,
                   "Tokens a GPU chooses in one go (default: as many as take a twentieth of a second)")
       .range(1, 64);

@@ -50,7 +50,7 @@ void run_serve(const ServeArguments& a) {
   options.http.address = a.host;
   options.http.port = static_cast<uint16_t>(a.port);
   options.http.body_limit = a.body_limit;
-  options.models = model_specs(a.models);
+  options.models = model_specs(a.models, a.engine.adapters);
   if (worked_as_other_rank(options.models.front().path.string(), a.engine.backend, a.engine.device, a.engine.threads,
                            a.engine.gpu_memory, a.sandbox))
     return;
@@ -73,7 +73,10 @@ void run_serve(const ServeArguments& a) {
   options.drain = std::chrono::seconds(a.drain_seconds);
   if (a.sandbox) {
     std::vector<std::filesystem::path> paths;
-    for (const serve::ModelSpec& model : options.models) paths.push_back(model.path);
+    for (const serve::ModelSpec& model : options.models) {
+      paths.push_back(model.path);
+      for (const serve::NamedAdapter& adapter : model.adapters) paths.push_back(adapter.spec.path);
+    }
     Sandbox sandbox = sandbox_for(paths, a.engine.backend);
     sandbox.listens = true;
     sandbox.port = options.http.port;

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "cli/open_model.h"
+#include "import/adapter.h"
 
 namespace doppler {
 namespace {
@@ -9,18 +10,31 @@ namespace {
 serve::ModelSpec model_spec(const std::string& word) {
   const size_t equals = word.find('=');
   if (equals != std::string::npos && equals > 0 && word.find('/') > equals)
-    return {word.substr(0, equals), local_model(word.substr(equals + 1))};
+    return {word.substr(0, equals), local_model(word.substr(equals + 1)), {}};
   std::filesystem::path path = word;
   if (path.filename().empty()) path = path.parent_path();
-  return {path.extension() == ".gguf" ? path.stem().string() : path.filename().string(), local_model(word)};
+  return {path.extension() == ".gguf" ? path.stem().string() : path.filename().string(), local_model(word), {}};
 }
 
 }  // namespace
 
-std::vector<serve::ModelSpec> model_specs(const std::vector<std::string>& words) {
+std::vector<serve::ModelSpec> model_specs(const std::vector<std::string>& words,
+                                          const std::vector<std::string>& adapters) {
   std::vector<serve::ModelSpec> models;
   for (const std::string& word : words) models.push_back(model_spec(word));
   if (models.empty()) models.push_back(model_spec(default_model().string()));
+  std::vector<serve::NamedAdapter>& named = models.front().adapters;
+  for (const AdapterSpec& spec : adapter_specs(adapters)) {
+    named.push_back({name_of_adapter(spec.path), spec});
+    for (size_t k = 0; k + 1 < named.size(); ++k) {
+      if (named[k].name != named.back().name) continue;
+      fail({.code = ErrorCode::kUsage,
+            .what = "two adapters have the same name",
+            .where = "--lora " + spec.path.string(),
+            .got = named.back().name,
+            .todo = "Name their folders or files apart"});
+    }
+  }
   for (size_t i = 0; i < models.size(); ++i) {
     for (size_t k = 0; k < i; ++k) {
       if (models[i].name != models[k].name) continue;
@@ -44,6 +58,7 @@ void add_engine_options(Verb verb, EngineArguments& a) {
   verb.add_option("--backend", a.backend, "auto, webgpu, cpu or ref").show_default();
   verb.add_option("--device", a.device, "Which GPU, as doppler devices counts them");
   add_gpu_memory(verb, a.gpu_memory);
+  add_lora(verb, a.adapters);
   add_no_verify(verb, a.no_verify);
 }
 

@@ -114,10 +114,10 @@ std::vector<std::string> overlapping_buffers(const Program& program, int block) 
 }
 
 std::string describe(const Program& program, const Plan& plan) {
-  static constexpr const char* kNames[] = {"angles",        "embed",    "norm",       "rope",     "add",
-                                           "glu",           "softcap",  "scale",      "route",    "combine",
-                                           "part",          "quantize", "store_kv",   "merge",    "matmul",
-                                           "expert_matmul", "attend",   "short_conv", "delta_net"};
+  static constexpr const char* kNames[] = {"angles",    "embed",     "norm",   "rope",          "add",    "glu",
+                                           "softcap",   "scale",     "route",  "combine",       "part",   "quantize",
+                                           "store_kv",  "merge",     "matmul", "expert_matmul", "attend", "short_conv",
+                                           "delta_net", "lora_down", "lora_up"};
   std::string text;
   for (size_t n = 0; n < program.nodes.size(); ++n) {
     const Node& node = program.nodes[n];

@@ -81,6 +81,7 @@ class CpuExecutor : public Executor {
         weights_(weights),
         tuning_(tuning),
         context_(checked(options.context, 1, "the context")),
+        adapters_(options.adapters),
         block_(block_for(config, checked(options.block, 0, "the block"), context_)),
         pool_(checked(options.threads, 0, "the number of threads")),
         state_layout_(make_state_layout(plan_)),
@@ -146,6 +147,7 @@ class CpuExecutor : public Executor {
     pending_.clear();
     for (const BatchItem& item : batch) {
       check_tokens(config_, item.tokens, item.sequence->length(), context_);
+      check_adapters(adapters_.get(), *item.sequence);
       pending_.push_back({&item, item.tokens, static_cast<int32_t>(wanted)});
       wanted += item.want == Logits::kAll ? item.tokens.size() : item.want == Logits::kLast ? 1 : 0;
     }
@@ -199,6 +201,7 @@ class CpuExecutor : public Executor {
       cache.pages = pages_for(options, layout);
     }
     cache_.emplace(layout, cache);
+    if (adapters_) cache_->set_standard_adapters(adapters_->standard);
     pages_.allocate(cache_->pages());
     if (cache.states > 0) states_ = Memory::large(cache.states * state_layout_.bytes(), "the states of sequences");
     state_.states = states_.as<float>();
@@ -262,9 +265,26 @@ class CpuExecutor : public Executor {
       }
       if (order(item) < 2) pass_.gemv_logits += static_cast<int>(logits);
     }
+    find_adapted_rows();
     for (const KvCache::Copy copy : cache_->take_copies()) pages_.copy(copy.from, copy.to);
     for (const KvCache::Copy copy : cache_->take_state_copies())
       std::copy_n(state_at(copy.from), state_layout_.total, state_at(copy.to));
+  }
+
+  void find_adapted_rows() {
+    const auto add = [&](int row, int pass_row, std::vector<AdaptedRow>& to) {
+      const PassItem& item = pass_.items[static_cast<size_t>(pass_.item_of[static_cast<size_t>(pass_row)])];
+      if (!item.sequence->adapters().empty()) to.push_back({row, item.sequence->adapters()});
+    };
+    for (int row = 0; row < static_cast<int>(pass_.tokens.size()); ++row) add(row, row, pass_.adapted);
+    for (size_t i = 0; i < pass_.logit_rows.size(); ++i)
+      add(static_cast<int>(i), pass_.logit_rows[i], pass_.adapted_logits);
+    for (std::vector<AdaptedRow>* rows : {&pass_.adapted, &pass_.adapted_logits}) {
+      std::sort(rows->begin(), rows->end(), [](const AdaptedRow& a, const AdaptedRow& b) {
+        if (std::equal(a.uses.begin(), a.uses.end(), b.uses.begin(), b.uses.end())) return a.row < b.row;
+        return std::lexicographical_compare(a.uses.begin(), a.uses.end(), b.uses.begin(), b.uses.end());
+      });
+    }
   }
 
   // The rows that a stage is handed, into their buffer.
@@ -290,6 +310,7 @@ class CpuExecutor : public Executor {
                         .packed = &packed_,
                         .block = block_,
                         .context = context_,
+                        .adapters = adapters_.get(),
                         .fuse = fuse,
                         .unfused_steps = unfused});
     state_.program = &program_;
@@ -416,7 +437,9 @@ class CpuExecutor : public Executor {
   const Plan plan_;
   const Weights weights_;
   const CpuTuning tuning_;
-  const int context_, block_;
+  const int context_;
+  const std::shared_ptr<const Adapters> adapters_;
+  const int block_;
   ThreadPool pool_;
   const StateLayout state_layout_;
   KvPages pages_;

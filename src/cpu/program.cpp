@@ -38,6 +38,7 @@ class Lowering {
         packed_(*options.packed),
         fuse_(options.fuse),
         context_(options.context),
+        adapters_(options.adapters),
         unfused_steps_(options.unfused_steps) {}
 
   Program run() {
@@ -262,6 +263,32 @@ class Lowering {
       part.a.bias = op.numbers.data();  // moving the vector keeps its elements where they are
     }
     add_node(NodeKind::kMatMul, std::move(op)).parts.push_back(part);
+    add_adapters(step);
+  }
+
+  // Behind a product, what adapters add to it. It lies between the product and whatever would be fused with it.
+  void add_adapters(const Step& step) {
+    std::vector<PlacedPair> pairs;
+    size_t floats = 0;
+    for (const NumberedPair& numbered : pairs_of(adapters_, step.weights[0].slot)) {
+      pairs.resize(static_cast<size_t>(numbered.adapter) + 1);
+      pairs.back() = {numbered.pair, floats};
+      floats += static_cast<size_t>(numbered.pair->rank);
+    }
+    if (pairs.empty()) return;
+    Buffer thin;
+    thin.name = step.name + ".lora";
+    thin.row_bytes = round_up(floats * sizeof(float), kLine);
+    thin.logit_rows = logit_rows(step.output);
+    Op down = make_op(OpKind::kLoraDown, step);
+    down.in = {step.inputs[0]};
+    down.out = add_buffer(std::move(thin));
+    down.pairs = pairs;
+    Op up = make_op(OpKind::kLoraUp, step);
+    up.in = {down.out, step.output};
+    up.pairs = std::move(pairs);
+    add_node(NodeKind::kLora, std::move(down));
+    add_node(NodeKind::kLora, std::move(up));
   }
 
   void lower(const Step& step, const ExpertMatMul& experts) {
@@ -303,6 +330,7 @@ class Lowering {
   const PackedWeights& packed_;
   const bool fuse_;
   const int context_;
+  const Adapters* const adapters_;
   const std::vector<bool>& unfused_steps_;
   Program program_;
   std::vector<int> quantised_[4];  // by Input: the buffer of each value

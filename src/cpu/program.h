@@ -9,6 +9,7 @@
 #include "cpu/linear.h"
 #include "cpu/memory.h"
 #include "cpu/packed_weights.h"
+#include "model/adapters.h"
 #include "model/plan.h"
 #include "model/weights.h"
 
@@ -45,6 +46,14 @@ enum class OpKind : uint8_t {
   kAttend,
   kShortConv,  // these two go on from a state
   kDeltaNet,
+  kLoraDown,  // of rows whose sequences have adapters: A x, side by side for all adapters
+  kLoraUp,    // … and what becomes of it, added to the matrix's product where that lies
+};
+
+// Where an adapter's A x lies in a row of kLoraDown.
+struct PlacedPair {
+  const LoraPair* pair = nullptr;  // null: the adapter leaves this matrix alone
+  size_t first = 0;                // f32 before it
 };
 
 struct Op {
@@ -56,14 +65,15 @@ struct Op {
   // Small weights as f32: a norm's (offset + w), sinks, a route's, a convolution's [kernel][channels], a delta net's
   // decay (−exp), then dt.
   std::vector<float> numbers;
-  Linear matrix;              // matmuls and embed
-  Input input = Input::kF32;  // kQuantize: to what
-  int segments = 1;           // kQuantize: parts of the row that are quantised separately
-  int columns = 0;            // kQuantize: of a segment
-  GluParams glu{};            // kGlu
-  bool interleaved = false;   // kGlu
-  float cap = 0;              // kSoftCap
-  float factor = 1;           // kScale
+  Linear matrix;                       // matmuls and embed
+  Input input = Input::kF32;           // kQuantize: to what
+  int segments = 1;                    // kQuantize: parts of the row that are quantised separately
+  int columns = 0;                     // kQuantize: of a segment
+  GluParams glu{};                     // kGlu
+  bool interleaved = false;            // kGlu
+  float cap = 0;                       // kSoftCap
+  float factor = 1;                    // kScale
+  std::vector<PlacedPair> pairs = {};  // kLoraDown, kLoraUp: by number of the adapter
 };
 
 // One product of a matmul node with what follows it at once: out = cap(glu(a·x, b·x)).
@@ -80,7 +90,7 @@ struct MatMulPart {
 // Products that one node may share out; few, since every thread looks at all of them.
 inline constexpr size_t kMaxParts = 8;
 
-enum class NodeKind : uint8_t { kRows, kMatMul, kExperts, kAttend, kState };
+enum class NodeKind : uint8_t { kRows, kMatMul, kExperts, kAttend, kState, kLora };
 
 struct Node {
   NodeKind kind;
@@ -118,6 +128,7 @@ struct CompileOptions {
   const PackedWeights* packed = nullptr;
   int block = 1;
   int context = 0;                       // tokens of a sequence
+  const Adapters* adapters = nullptr;    // that sequences may have; null: none
   bool fuse = true;                      // false: one node per step, every value in the arena
   std::vector<bool> unfused_steps = {};  // by step: these stay nodes of their own, whatever else is fused
 };

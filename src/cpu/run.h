@@ -46,6 +46,12 @@ struct PassItem {
   uint32_t state_from = KvCache::kNoState, state_to = KvCache::kNoState;
 };
 
+// A row whose sequence has adapters.
+struct AdaptedRow {
+  int row = 0;
+  std::span<const AdapterUse> uses;
+};
+
 // A pass over the weights: rows of tokens, those of Phase::kDecode first. Some of them are asked for logits; those come
 // in the order of their rows. What multiplies with a row, and how its activations are held, depends on the row's phase
 // alone, so that a result is the same whatever else is in the pass.
@@ -59,11 +65,16 @@ struct Pass {
   int decode_logits = 0;                            // rows asked for logits whose rows are of Phase::kDecode
   // … and those that are computed as if they were where nothing but logits depends on it: the last token of a prompt.
   int gemv_logits = 0;
+  // Rows with adapters, those with the same ones behind each other: of the pass, and of those that are asked for
+  // logits.
+  std::vector<AdaptedRow> adapted, adapted_logits;
 
   void clear() {
     items.clear();
     inputs.clear();
     for (std::vector<int32_t>* list : {&tokens, &positions, &item_of, &logit_rows, &logit_places}) list->clear();
+    adapted.clear();
+    adapted_logits.clear();
     decode_rows = decode_logits = gemv_logits = 0;
   }
 };
@@ -84,6 +95,9 @@ struct RunState {
 
   int rows(bool logit_rows) const {
     return static_cast<int>(logit_rows ? pass->logit_rows.size() : pass->tokens.size());
+  }
+  const std::vector<AdaptedRow>& adapted(bool logit_rows) const {
+    return logit_rows ? pass->adapted_logits : pass->adapted;
   }
   // The pass's row of a node's row.
   int pass_row(int row, bool logit_rows) const { return logit_rows ? pass->logit_rows[static_cast<size_t>(row)] : row; }
@@ -151,6 +165,7 @@ class Work {
 
 // Is there nothing to do? A late quantize is for the rows that go on to a GEMM.
 inline bool skipped(const RunState& state, const Node& node) {
+  if (node.kind == NodeKind::kLora) return state.adapted(node.logit_rows).empty();
   if (!node.quantizes_late) return false;
   const Op& op = node.ops[0];
   const int rows = state.rows(node.logit_rows);
@@ -167,6 +182,7 @@ const std::byte* first_weights(const Node& node, int thread, int threads);
 const std::byte* first_keys(const RunState& state, const Node& node, int thread);
 void run_experts(const RunState& state, const Node& node, Work work, const Scratch& scratch);
 void run_attend(const RunState& state, const Node& node, Work work, const Scratch& scratch, const std::byte* next);
+void run_lora(const RunState& state, const Node& node, Work work, const Scratch& scratch);
 void run_state(const RunState& state, const Node& node, Work work, const Scratch& scratch);
 void merge_row(const RunState& state, const Op& op, int row, const Scratch& scratch);
 

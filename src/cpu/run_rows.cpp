@@ -43,7 +43,9 @@ class RowRunner {
       case OpKind::kExpertMatMul:
       case OpKind::kAttend:
       case OpKind::kShortConv:
-      case OpKind::kDeltaNet: return;  // nodes of their own
+      case OpKind::kDeltaNet:
+      case OpKind::kLoraDown:
+      case OpKind::kLoraUp: return;  // nodes of their own
     }
   }
 
@@ -205,6 +207,7 @@ void run_node(const RunState& state, const Node& node, Work work, const Scratch&
     case NodeKind::kExperts: return run_experts(state, node, work, scratch);
     case NodeKind::kAttend: return run_attend(state, node, work, scratch, next);
     case NodeKind::kState: return run_state(state, node, work, scratch);
+    case NodeKind::kLora: return run_lora(state, node, work, scratch);
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "debug/attention_math.h"
 #include "debug/stages.h"
+#include "model/adapters.h"
 #include "model/weights.h"
 
 namespace doppler {
@@ -22,7 +23,8 @@ struct DebuggedModel {
   const ModelConfig& config;
   const Plan& plan;
   const Weights& weights;
-  int context = 0;  // tokens that the executor has room for; some ropes depend on it
+  int context = 0;                     // tokens that the executor has room for; some ropes depend on it
+  const Adapters* adapters = nullptr;  // null: none. The run has those that are standard
 };
 
 // Which numbers of a matrix are taken for its own.
@@ -128,6 +130,7 @@ class Recomputation {
   std::vector<float> route(const Formula& f, bool all);
   std::vector<float> experts(const Formula& f, bool all);
   std::vector<float> combine(const Formula& f, bool all);
+  void adapt(const std::string& slot, size_t r, std::vector<float>& row) const;
   void finish(const Formula& f, std::vector<float>& out, size_t width, bool all) const;
 
   const DebuggedModel model_;

@@ -157,6 +157,19 @@ std::vector<float> Recomputation::norm(const Formula& f, bool all) {
   return out;
 }
 
+// row[cols] of a matrix += that row of what the run's adapters add to it.
+void Recomputation::adapt(const std::string& slot, size_t r, std::vector<float>& row) const {
+  if (!model_.adapters) return;
+  for (const AdapterUse& use : model_.adapters->standard) {
+    const LoraPair* pair = model_.adapters->all[index(use.adapter)].find(slot);
+    if (!pair || r >= index(pair->out) || row.size() != index(pair->in)) continue;
+    for (size_t k = 0; k < index(pair->rank); ++k) {
+      const float factor = use.scale * pair->scale * pair->b[k * index(pair->out) + r];
+      for (size_t i = 0; i < row.size(); ++i) row[i] += factor * pair->a[k * row.size() + i];
+    }
+  }
+}
+
 std::vector<float> Recomputation::matmul(const Formula& f, bool all, bool columns) {
   const std::vector<float>& in = *get(f.inputs[0], all, false);
   const Rows rows(model_.weights, f.matrix);
@@ -170,6 +183,7 @@ std::vector<float> Recomputation::matmul(const Formula& f, bool all, bool column
     for (size_t c = begin; c < end; ++c) {
       const size_t r = columns ? index(sample_.columns[c]) : c;
       rows.read(static_cast<int64_t>(r), row);
+      adapt(f.matrix.slots[0], r, row);
       for (size_t t = 0; t < n; ++t) {
         const double sum = dot(&in[t * cols], row.data(), cols) + (biased ? f.bias_times * bias[r] : 0);
         out[t * width + c] = static_cast<float>(sum);

@@ -61,7 +61,7 @@ std::unique_ptr<Executor> make_executor(const LoadedModel& model, const std::str
   if (timeline::on()) span.begin("prepare " + chosen, "load");
   const Weights& weights = chosen == "webgpu" && model.gpu_weights ? *model.gpu_weights : model.weights;
   std::unique_ptr<Executor> executor = make_local_executor(chosen, model.config, model.plan, weights, options);
-  executor->set_model({&model.config, &model.plan, &model.weights});
+  executor->set_model({&model.config, &model.plan, &model.weights, options.adapters});
   if (check) check->finish();
   return executor;
 }

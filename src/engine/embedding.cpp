@@ -124,8 +124,12 @@ Embedding EmbeddingHead::finish(std::vector<double> row, int dimensions) const {
 }
 
 EmbeddingRun::EmbeddingRun(const EmbeddingHead& head, std::vector<std::vector<int32_t>> texts, int dimensions,
-                           int context)
-    : head_(head), texts_(std::move(texts)), dimensions_(dimensions), context_(context) {
+                           int context, std::optional<AdapterUses> adapters)
+    : head_(head),
+      texts_(std::move(texts)),
+      dimensions_(dimensions),
+      context_(context),
+      adapters_(std::move(adapters)) {
   const ModelConfig& config = head.model().config;
   width_ = static_cast<size_t>(config.hidden);
   const size_t row = sizeof(float) * static_cast<size_t>(config.makes_text() ? config.vocab : config.hidden);
@@ -137,6 +141,8 @@ bool EmbeddingRun::whole(size_t text) const {
   const ModelConfig& config = head_.model().config;
   return !config.makes_text() && (!config.causal || texts_[text].size() <= slice_);
 }
+
+Sequence EmbeddingRun::start(KvCache& cache) const { return adapters_ ? cache.start(0, *adapters_) : cache.start(); }
 
 bool EmbeddingRun::step(Executor& executor) {
   const size_t next = embeddings_.size();
@@ -162,7 +168,7 @@ bool EmbeddingRun::step_whole(Executor& executor) {
   size_t tokens = 0;
   for (size_t t = first; t < texts_.size() && whole(t); ++t) {
     if (!sequences.empty() && tokens + texts_[t].size() > slice_) break;
-    Sequence sequence = cache.start();
+    Sequence sequence = start(cache);
     if (!cache.reserve(sequence, static_cast<int>(texts_[t].size()))) break;
     sequences.push_back(std::move(sequence));
     tokens += texts_[t].size();
@@ -191,7 +197,7 @@ bool EmbeddingRun::step_slice(Executor& executor) {
   KvCache& cache = executor.cache();
   const std::vector<int32_t>& tokens = texts_[embeddings_.size()];
   const bool tapped = head_.model().config.makes_text(), last = head_.pooling() == Pooling::kLast;
-  if (done_ == 0) sequence_ = cache.start();
+  if (done_ == 0) sequence_ = start(cache);
   // What is kept from one step to the next must leave room for any answer.
   const Sequence empty = cache.start();
   const bool sliced =
@@ -237,7 +243,7 @@ void EmbeddingRun::finish(Executor& executor) {
   Embedding embedding = head_.finish(pooled_, dimensions_);
   if (!all_finite(embedding.data(), embedding.size())) {
     const std::vector<int32_t>& tokens = texts_[embeddings_.size()];
-    fail(explain_not_finite(executor, tokens, tokens.size()));
+    fail(explain_not_finite(executor, tokens, tokens.size(), adapters_));
   }
   embeddings_.push_back(std::move(embedding));
 }

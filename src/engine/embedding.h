@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -49,7 +50,9 @@ class EmbeddingHead {
 class EmbeddingRun {
  public:
   // `context`: tokens that must stay free for an answer, where answers share the cache.
-  EmbeddingRun(const EmbeddingHead& head, std::vector<std::vector<int32_t>> texts, int dimensions, int context = 0);
+  // `adapters`: of the executor's; where nobody says, its standard ones.
+  EmbeddingRun(const EmbeddingHead& head, std::vector<std::vector<int32_t>> texts, int dimensions, int context = 0,
+               std::optional<AdapterUses> adapters = std::nullopt);
 
   // Runs some; true: all are done. False also where the cache is held by others, whose answers go first.
   bool step(Executor& executor);
@@ -58,6 +61,7 @@ class EmbeddingRun {
 
  private:
   bool whole(size_t text) const;
+  Sequence start(KvCache& cache) const;
   bool no_room(Executor& executor);
   bool step_whole(Executor& executor);
   bool step_slice(Executor& executor);
@@ -67,6 +71,7 @@ class EmbeddingRun {
   const EmbeddingHead& head_;
   const std::vector<std::vector<int32_t>> texts_;
   const int dimensions_, context_;
+  const std::optional<AdapterUses> adapters_;
   size_t width_ = 0, slice_ = 0;
   Sequence sequence_;  // of a text that is run slice by slice
   size_t done_ = 0;    // of its tokens

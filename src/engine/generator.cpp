@@ -34,8 +34,11 @@ Scheduler::Submitted Generator::submit(GenerateRequest request, OnEvent on_event
   // One bad token would fail the batch, and with it everybody else's answer.
   check_tokens(config_, request.prompt, 0, scheduler_.context());
   for (const auto& [id, bias] : request.options.edits.bias) check_tokens(config_, std::span(&id, 1), 0, 1);
-  Request entry{
-      .on_event = std::move(on_event), .submitted_ms = now_ms_(), .answers = {}, .unfinished = request.samples};
+  Request entry{.on_event = std::move(on_event),
+                .submitted_ms = now_ms_(),
+                .answers = {},
+                .unfinished = request.samples,
+                .adapters = request.adapters};
   for (int k = 0; k < request.samples; ++k) {
     GenerateOptions options = request.options;
     options.sampling.seed += static_cast<uint64_t>(k);
@@ -46,7 +49,8 @@ Scheduler::Submitted Generator::submit(GenerateRequest request, OnEvent on_event
                                                             .phase = phase,
                                                             .samples = request.samples,
                                                             .client = std::move(request.client),
-                                                            .salt = request.salt});
+                                                            .salt = request.salt,
+                                                            .adapters = std::move(request.adapters)});
   if (submitted.id != 0) requests_.emplace(submitted.id, std::move(entry));
   return submitted;
 }
@@ -131,7 +135,7 @@ void Generator::fail_requests() {
     scheduler_.cancel(id);  // its pages are needed to look for the step
     const Answer& answer = request.answers[static_cast<size_t>(request.not_finite)];
     const size_t prompt = answer.text().size() - answer.result().token_ids.size();
-    const Error error = explain_not_finite(executor_, answer.text(), prompt);
+    const Error error = explain_not_finite(executor_, answer.text(), prompt, request.adapters);
     if (request.on_event)
       request.on_event({.id = {id, request.not_finite}, .so_far = &answer.result(), .failure = &error});
   }
@@ -139,7 +143,9 @@ void Generator::fail_requests() {
 }
 
 bool Generator::leaves_choice(const Scheduler::Row& row) const {
-  if (row.choices != 1 || row.prefill || row.item.tokens.size() != 1 || !executor_.can_choose()) return false;
+  if (row.choices != 1 || row.prefill || row.item.tokens.size() != 1 || !executor_.can_choose() ||
+      !row.item.sequence->adapters().empty())
+    return false;
   return requests_.at(row.id.request).answers[static_cast<size_t>(row.id.sample)].wants_best();
 }
 

@@ -24,6 +24,7 @@ struct GenerateRequest {
   int samples = 1;               // answers; the k-th is the one that seed + k gives alone
   std::string client = {};       // whose fair share it counts to
   uint64_t salt = 0;             // what was computed is found again among requests of the same salt
+  AdapterUses adapters = {};     // of the executor's; none: the model as it is
 };
 
 // First the pieces of an answer, then, once for each sample, its end.
@@ -66,6 +67,7 @@ class Generator {
     std::vector<Answer> answers;  // by sample
     int unfinished = 0;
     int not_finite = -1;  // the sample whose logits were not; -1: none's
+    AdapterUses adapters = {};
   };
   // May the executor choose the row's next token?
   bool leaves_choice(const Scheduler::Row& row) const;

@@ -1,8 +1,12 @@
 // Opening whatever a model lies in. The browser, which has RDRR folders only, leaves this file out.
+#include <cmath>
+
+#include "base/error.h"
 #include "base/files.h"
 #include "cpu/memory.h"
 #include "engine/loaded_model.h"
 #include "format/gguf.h"
+#include "import/adapter.h"
 #include "import/checkpoint.h"
 #include "import/gguf_model.h"
 #include "import/recognise.h"
@@ -58,6 +62,23 @@ LoadedModel LoadedModel::load_checkpoint(const std::filesystem::path& folder) {
   model.notes = std::move(opened.notes);
   model.check_weights(folder.string());
   return model;
+}
+
+std::shared_ptr<const Adapters> load_adapters(const LoadedModel& model, std::span<const AdapterSpec> specs,
+                                              bool standard) {
+  if (specs.empty()) return nullptr;
+  auto adapters = std::make_shared<Adapters>();
+  for (const AdapterSpec& spec : specs) {
+    const int number = static_cast<int>(adapters->all.size());
+    if (!std::isfinite(spec.scale)) {
+      fail({.code = ErrorCode::kUsage,
+            .what = "the scale of an adapter is no finite number",
+            .where = spec.path.string()});
+    }
+    adapters->all.push_back(load_adapter(spec, model.config, model.plan, cpu::available_memory()));
+    if (standard) adapters->standard.push_back({number, spec.scale});
+  }
+  return adapters;
 }
 
 }  // namespace doppler

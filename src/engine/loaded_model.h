@@ -61,6 +61,11 @@ class LoadedModel {
   std::shared_ptr<const void> owner_;  // of the bytes of `weights`
 };
 
+// All of these for the model, as an executor takes them; null where there are none. A sequence for which nobody says
+// has all of them, each times its scale, if `standard`. Fails with a sentence where one does not fit the model.
+std::shared_ptr<const Adapters> load_adapters(const LoadedModel& model, std::span<const AdapterSpec> specs,
+                                              bool standard = true);
+
 // The context to make room for when nobody asked: the model's own, but no more than 4096 tokens.
 int default_context(const ModelConfig& config);
 

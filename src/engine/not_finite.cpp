@@ -27,12 +27,17 @@ struct Place {
 // The first step, in the order of the plan, of the first piece in which one makes something that is not finite.
 class Search {
  public:
-  Search(Executor& executor, std::span<const int32_t> text, size_t prompt)
-      : executor_(executor), plan_(*executor.model().plan), text_(text), prompt_(std::min(prompt, text.size())) {}
+  Search(Executor& executor, std::span<const int32_t> text, size_t prompt, const std::optional<AdapterUses>& adapters)
+      : executor_(executor),
+        plan_(*executor.model().plan),
+        text_(text),
+        prompt_(std::min(prompt, text.size())),
+        adapters_(adapters) {}
 
   // False: the cache has no room for all of the text beside what others hold.
   bool run() {
-    Sequence sequence = executor_.cache().start(kSalt);
+    KvCache& cache = executor_.cache();
+    Sequence sequence = adapters_ ? cache.start(kSalt, *adapters_) : cache.start(kSalt);
     bool room = true;
     executor_.set_tap([this](const Step& step, std::span<const float> data, int tokens, int position) {
       look(step, data, tokens, position);
@@ -78,6 +83,7 @@ class Search {
   const Plan& plan_;
   const std::span<const int32_t> text_;
   const size_t prompt_;
+  const std::optional<AdapterUses> adapters_;
   std::optional<Place> found_;
 };
 
@@ -109,7 +115,8 @@ std::string not_finite_weight(const ModelParts& model, const Step& step, int32_t
 
 }  // namespace
 
-Error explain_not_finite(Executor& executor, std::span<const int32_t> text, size_t prompt) {
+Error explain_not_finite(Executor& executor, std::span<const int32_t> text, size_t prompt,
+                         const std::optional<AdapterUses>& adapters) {
   const ModelParts& model = executor.model();
   const bool device = executor.name() == "webgpu";
   Error error{.code = device ? ErrorCode::kDevice : ErrorCode::kInternal,
@@ -121,7 +128,7 @@ Error explain_not_finite(Executor& executor, std::span<const int32_t> text, size
   error.where = model.config->id;
   if (!executor.can_tap()) return error;
   executor.cache().drop_prefixes();
-  Search search(executor, text, prompt);
+  Search search(executor, text, prompt, adapters);
   if (!search.run()) {
     error.got += "; the cache has no room to look for the step";
     return error;

@@ -31,7 +31,11 @@ std::unique_ptr<Executor> open_executor(const LoadedModel& model, const SessionW
   if (chosen) chosen(backend, context);
   std::unique_ptr<Executor> executor = make_executor(
       model, backend.name,
-      {.context = context, .threads = wishes.threads, .device = wishes.device, .gpu_memory = wishes.gpu_memory},
+      {.context = context,
+       .threads = wishes.threads,
+       .device = wishes.device,
+       .gpu_memory = wishes.gpu_memory,
+       .adapters = load_adapters(model, wishes.adapters)},
       wishes.verify);
   if (backend.name == "webgpu" && wishes.self_test) self_test(*executor, model);
   trace_steps(*executor, model);

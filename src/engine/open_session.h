@@ -18,6 +18,7 @@ struct SessionWishes {
   uint64_t gpu_memory = 0;  // bytes; 0: what it needs
   bool self_test = true;    // of a GPU
   bool verify = true;       // an artefact's bytes, once
+  std::vector<AdapterSpec> adapters = {};
 };
 
 // The tokens that there is room for.

@@ -45,6 +45,12 @@ double stated_speed() {
 }
 
 StageBackend stage_backend(const LoadedModel& model, const std::string& asked, ExecutorOptions options) {
+  if (options.adapters) {
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "a model that is divided among ranks cannot have adapters beside it",
+          .where = "--lora",
+          .todo = "Merge the adapter: doppler convert BASE OUT --merge-lora FOLDER"});
+  }
   const std::string chosen = choose_backend(asked, options.device).name;
   if (chosen == "webgpu") {
     fail({.code = ErrorCode::kUnsupported,

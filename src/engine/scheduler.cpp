@@ -280,7 +280,7 @@ Scheduler::Sample* Scheduler::admit() {
   Request& request = *sample->request;
   const size_t sequences = request.prompted ? 1 : static_cast<size_t>(request.spec.samples);
   if (running_.size() + sequences > static_cast<size_t>(options_.sequences)) return nullptr;
-  sample->sequence = cache_.start(request.spec.salt);
+  sample->sequence = cache_.start(request.spec.salt, request.spec.adapters);
   const int decoded = static_cast<int>(sample->tokens.size() - request.spec.prompt.size());
   const int found = cache_.take_prefix(sample->sequence, sample->tokens, request.spec.phase, decoded);
   std::vector<size_t> needed;  // blocks, by group

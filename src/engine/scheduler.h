@@ -39,7 +39,8 @@ struct ScheduleRequest {
   Phase phase = Phase::kPrefill;  // of the prompt: Executor::phase_of_prompt of its length
   int samples = 1;                // answers to it; the prompt runs once
   std::string client = {};
-  uint64_t salt = 0;  // prefixes are found among requests of the same salt
+  uint64_t salt = 0;  // prefixes are found among requests of the same salt and the same adapters
+  AdapterUses adapters = {};
 };
 
 struct SampleId {

@@ -51,11 +51,13 @@ void self_test(Executor& executor, const LoadedModel& model) {
   std::vector<int32_t> tokens;  // any known tokens do
   for (int i = 0; i < kTokens; ++i) tokens.push_back((2 + 131 * i) % model.config.vocab);
   const ShortModel small(model);
-  const auto cpu = make_cpu_executor(small.config, small.plan, small.weights, {.context = kTokens}, {.pack = false});
+  const auto cpu = make_cpu_executor(small.config, small.plan, small.weights,
+                                     {.context = kTokens, .adapters = executor.model().adapters}, {.pack = false});
   cpu->set_model({&small.config, &small.plan, &small.weights});
   const Stages expected = captured(*cpu, small.plan, tokens), got = captured(executor, model.plan, tokens);
-  const Comparison comparison = compare_stages(got, expected, {model.config, model.plan, model.weights, kTokens},
-                                               bounds_for(model.weights, true));
+  const Comparison comparison =
+      compare_stages(got, expected, {model.config, model.plan, model.weights, kTokens, executor.model().adapters.get()},
+                     bounds_for(model.weights, true));
   if (tracing(Trace::kKernels)) {
     trace(Trace::kKernels, fmt::format("self-test: {} stages compared with the CPU", comparison.stages.size()));
   }

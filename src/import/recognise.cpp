@@ -183,7 +183,8 @@ fs::path recognise_folder(const fs::path& folder) {
     const std::string base =
         string_or(parse_json(read_text_file(path), path.string()), "base_model_name_or_path", "", path.string());
     refuse(folder, "this is an adapter (LoRA), not a whole model", base.empty() ? "" : "an adapter for " + base,
-           "Merge it into its base model: doppler convert BASE OUT --merge-lora " + folder.string(),
+           "Run it beside its base model: doppler run BASE --lora " + folder.string() +
+               ", or merge it: doppler convert BASE OUT --merge-lora " + folder.string(),
            ErrorCode::kUnsupported);
   }
   if (!content.ggufs.empty()) {

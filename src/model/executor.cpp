@@ -39,6 +39,17 @@ void check_tokens(const ModelConfig& config, std::span<const int32_t> tokens, in
   }
 }
 
+void check_adapters(const Adapters* adapters, const Sequence& sequence) {
+  const int count = adapters ? static_cast<int>(adapters->all.size()) : 0;
+  for (const AdapterUse& use : sequence.adapters()) {
+    if (use.adapter >= 0 && use.adapter < count) continue;
+    fail({.code = ErrorCode::kUsage,
+          .what = "there is no adapter of this number",
+          .expected = count > 0 ? fmt::format("0 to {}", count - 1) : "none, since no adapter was loaded",
+          .got = std::to_string(use.adapter)});
+  }
+}
+
 std::vector<int32_t> Executor::decode(Sequence&, int32_t, int, const Sampling&, uint64_t, bool) { return {}; }
 
 DecodeProfile Executor::profile(Sequence&, int32_t) { return {}; }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "model/adapters.h"
 #include "model/kv_cache.h"
 #include "model/plan.h"
 #include "model/sampling.h"
@@ -74,6 +75,8 @@ struct ExecutorOptions {
   uint64_t cache_memory = 0;
   int sequences = 1;
   bool alone = false;  // in this process, even where the program runs as several ranks
+  // Adapters that sequences may have; those of a sequence that is started without saying are Adapters::standard.
+  std::shared_ptr<const Adapters> adapters = {};
   // The executor of a stage: another cache keeps the books, and these are its blocks (KvCache::Options::follows).
   std::optional<StageCache> stage = {};
 };
@@ -83,10 +86,14 @@ struct ModelParts {
   const ModelConfig* config = nullptr;
   const Plan* plan = nullptr;
   const Weights* weights = nullptr;
+  std::shared_ptr<const Adapters> adapters = {};
 };
 
 // Fails unless every token is in the vocabulary and all of them fit behind `position` in the context.
 void check_tokens(const ModelConfig& config, std::span<const int32_t> tokens, int position, int context);
+
+// Fails unless an executor with these adapters (or null) has all that the sequence names.
+void check_adapters(const Adapters* adapters, const Sequence& sequence);
 
 // "token at 17", "prefill of 512 tokens at 0": what a pass over the weights is, for people.
 std::string pass_name(Phase phase, size_t tokens, size_t sequences, int position);
@@ -117,7 +124,8 @@ class Executor {
   virtual std::span<const float> finish() { return run(started_); }
 
   // May items of one token in Phase::kDecode want Logits::kBest? Then run() leaves their choices in best(), in the
-  // order of these items and as decode() gives them, and spares the logits their way to the host.
+  // order of these items and as decode() gives them, and spares the logits their way to the host. Not of sequences with
+  // adapters.
   virtual bool can_choose() const { return false; }
   virtual std::span<const int32_t> best() const { return {}; }
 

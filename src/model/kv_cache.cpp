@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <random>
 #include <utility>
 
@@ -67,6 +68,7 @@ Sequence& Sequence::operator=(Sequence&& other) noexcept {
   cache_ = std::exchange(other.cache_, nullptr);
   id_ = other.id_;
   salt_ = other.salt_;
+  adapters_ = std::exchange(other.adapters_, {});
   tokens_ = std::exchange(other.tokens_, {});
   phases_ = std::exchange(other.phases_, {});
   hashes_ = std::exchange(other.hashes_, {});
@@ -115,11 +117,17 @@ KvCache::KvCache(KvLayout layout, const Options& options)
   }
 }
 
-Sequence KvCache::start(uint64_t salt) {
+Sequence KvCache::start(uint64_t salt, AdapterUses adapters) {
   Sequence sequence;
   sequence.cache_ = this;
   sequence.id_ = ++started_;
   sequence.salt_ = {fold(salt ^ seed_, 0x9e3779b97f4a7c15), salt};
+  sequence.adapters_ = in_order(std::move(adapters));
+  for (const AdapterUse& use : sequence.adapters_) {
+    const uint64_t word = static_cast<uint64_t>(use.adapter) << 32 | std::bit_cast<uint32_t>(use.scale);
+    sequence.salt_.low = fold(sequence.salt_.low ^ word ^ seed_, 0x8ebc6af09c88c6e3);
+    sequence.salt_.high = fold(sequence.salt_.high ^ word, 0x589965cc75374cc3 ^ seed_) ^ sequence.salt_.low;
+  }
   sequence.tables_.resize(groups_.size());
   sequence.first_.resize(groups_.size());
   return sequence;
@@ -182,7 +190,7 @@ int KvCache::take_prefix(Sequence& sequence, std::span<const int32_t> tokens, Ph
 }
 
 Sequence KvCache::fork(const Sequence& other) {
-  Sequence sequence = start();
+  Sequence sequence = start(0, other.adapters_);
   sequence.salt_ = other.salt_;
   sequence.tokens_ = other.tokens_;
   sequence.phases_ = other.phases_;

@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "model/adapters.h"
 #include "model/plan.h"
 
 namespace doppler {
@@ -66,6 +67,8 @@ class Sequence {
   int length() const { return static_cast<int>(tokens_.size()); }
   std::span<const int32_t> tokens() const { return tokens_; }
   uint64_t id() const { return id_; }  // unlike that of any other sequence of the cache
+  // That all of its tokens are computed with.
+  const AdapterUses& adapters() const { return adapters_; }
 
  private:
   friend class KvCache;
@@ -80,7 +83,8 @@ class Sequence {
 
   KvCache* cache_ = nullptr;
   uint64_t id_ = 0;
-  Hash salt_;
+  Hash salt_;  // of the adapters, too
+  AdapterUses adapters_;
   std::vector<int32_t> tokens_;
   std::vector<Phase> phases_;                 // of each token
   std::vector<Hash> hashes_;                  // of each full block: of all tokens up to its end
@@ -111,8 +115,11 @@ class KvCache {
 
   const KvLayout& layout() const { return layout_; }
 
-  // An empty sequence. Sequences with another salt never share what they computed.
-  Sequence start(uint64_t salt = 0);
+  // An empty sequence. Sequences with another salt or other adapters never share what they computed.
+  Sequence start(uint64_t salt = 0) { return start(salt, standard_adapters_); }
+  Sequence start(uint64_t salt, AdapterUses adapters);
+  // Those of sequences for which nobody says; none unless this is called.
+  void set_standard_adapters(AdapterUses adapters) { standard_adapters_ = std::move(adapters); }
   // Gives an empty sequence the longest prefix of `tokens` that is there, computed in this phase (the last `decoded` of
   // the tokens in Phase::kDecode): whole blocks, and not all of the tokens, since the last must run for its logits.
   // Returns its length.
@@ -245,6 +252,7 @@ class KvCache {
   std::vector<Pool> pools_;
   int states_ = -1;  // the group of states, or none
   std::vector<Copy> copies_, state_copies_;
+  AdapterUses standard_adapters_;
   uint64_t started_ = 0;
   uint64_t seed_;
 };

@@ -52,6 +52,24 @@ void matmul(In x, const Tensor& w, In bias, Out out) {
   }
 }
 
+void add_lora(const LoraPair& pair, float scale, In x, Out out) {
+  const size_t rank = static_cast<size_t>(pair.rank), in = static_cast<size_t>(pair.in),
+               width = static_cast<size_t>(pair.out);
+  std::vector<double> thin(rank);
+  for (size_t t = 0; t < x.size() / in; ++t) {
+    for (size_t r = 0; r < rank; ++r) {
+      thin[r] = 0;
+      for (size_t i = 0; i < in; ++i) thin[r] += static_cast<double>(pair.a[r * in + i]) * x[t * in + i];
+    }
+    for (size_t o = 0; o < width; ++o) {
+      double sum = 0;
+      for (size_t r = 0; r < rank; ++r) sum += thin[r] * pair.b[r * width + o];
+      float& value = out[t * width + o];
+      value = static_cast<float>(value + static_cast<double>(scale) * pair.scale * sum);
+    }
+  }
+}
+
 void rope(In x, int width, int head_dim, const RopeTable& table, int first, Out out) {
   const int half = static_cast<int>(table.inv_freq.size());
   const int n = static_cast<int>(x.size()) / width;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "format/tensor.h"
+#include "model/adapters.h"
 #include "model/model_config.h"
 #include "model/plan.h"
 
@@ -26,6 +27,9 @@ void norm(In x, In w, float eps, float offset, Out out);
 
 // out [n, rows] = x [n, cols] · wᵀ (+ bias [rows])
 void matmul(In x, const Tensor& w, In bias, Out out);
+
+// out [n, pair.out] += scale · pair.scale · B (A x), x [n, pair.in]
+void add_lora(const LoraPair& pair, float scale, In x, Out out);
 
 // Turns heads of head_dim columns, the first dims of each as the table says; row t is position first + t.
 // width = heads · head_dim.

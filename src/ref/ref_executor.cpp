@@ -18,11 +18,13 @@ class RefExecutor : public Executor {
         plan_(plan),
         weights_(weights),
         context_(options.context),
+        adapters_(options.adapters),
         rounding_(std::move(rounding)),
         state_layout_(make_state_layout(plan)),
         cache_(make_kv_layout(plan, kPageTokens, context_), cache_options(options)),
         pages_(cache_.pages()),
         states_(cache_.states()) {
+    if (adapters_) cache_.set_standard_adapters(adapters_->standard);
     for (size_t r = 0; r < config_.ropes.size(); ++r) {
       ropes_.push_back(make_rope_table(config_.ropes[r], config_.head_dim_of_rope(static_cast<int>(r)), context_));
     }
@@ -37,7 +39,10 @@ class RefExecutor : public Executor {
 
   // One sequence after another.
   std::span<const float> run(std::span<const BatchItem> batch) override {
-    for (const BatchItem& item : batch) check_tokens(config_, item.tokens, item.sequence->length(), context_);
+    for (const BatchItem& item : batch) {
+      check_tokens(config_, item.tokens, item.sequence->length(), context_);
+      check_adapters(adapters_.get(), *item.sequence);
+    }
     logits_.clear();
     for (const BatchItem& item : batch) {
       reserve_room(cache_, *item.sequence, static_cast<int>(item.tokens.size()));
@@ -136,7 +141,13 @@ class RefExecutor : public Executor {
     const std::vector<float> ones(static_cast<size_t>(weighted ? 0 : op.group), 1.0f);
     ref::norm(in(0), weighted ? small_weight(0) : ones, op.eps, weighted ? op.offset : 0, out);
   }
-  void run(const MatMul&, ref::Out out) { ref::matmul(in(0), weight(0), small_weight(1), out); }
+  void run(const MatMul&, ref::Out out) {
+    ref::matmul(in(0), weight(0), small_weight(1), out);
+    for (const AdapterUse& use : sequence_->adapters()) {
+      const LoraPair* pair = adapters_->all[static_cast<size_t>(use.adapter)].find(step_->weights[0].slot);
+      if (pair) ref::add_lora(*pair, use.scale, in(0), out);
+    }
+  }
   void run(const Rope& op, ref::Out out) {
     ref::rope(in(0), in_width(0), op.head_dim, ropes_[static_cast<size_t>(op.rope)], position_, out);
   }
@@ -207,6 +218,7 @@ class RefExecutor : public Executor {
   const Plan plan_;
   const Weights weights_;
   const int context_;
+  const std::shared_ptr<const Adapters> adapters_;
   const CacheRounding rounding_;
   std::vector<RopeTable> ropes_;
   const StateLayout state_layout_;

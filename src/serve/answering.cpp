@@ -182,6 +182,7 @@ void read_sampling(const Fields& fields, Ask& ask) {
   const auto number = [&](const char* name, std::optional<double>& to, double least, double most) {
     if (fields.find(name)) to = fields.number(name, 0, least, most);
   };
+  read_adapters(fields, ask);
   number("temperature", ask.temperature, 0, 100);
   number("top_p", ask.top_p, 0, 1);
   number("min_p", ask.min_p, 0, 1);
@@ -192,6 +193,22 @@ void read_sampling(const Fields& fields, Ask& ask) {
     ask.seed = fields.integer("seed", 0, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max());
   ask.options.edits.frequency_penalty = static_cast<float>(fields.number("frequency_penalty", 0, -2, 2));
   ask.options.edits.presence_penalty = static_cast<float>(fields.number("presence_penalty", 0, -2, 2));
+}
+
+void read_adapters(const Fields& fields, Ask& ask) {
+  const Json* list = fields.array("lora");
+  if (!list) return;
+  AdapterUses& uses = ask.adapters.emplace();
+  for (const Json& item : *list) {
+    if (!item.is_object()) fields.wrong("lora", "objects of an id and a scale", item);
+    const Fields one(item, fields.path("lora") + ".");
+    const auto adapter = static_cast<int>(one.integer("id", -1, 0, 1 << 20));
+    const auto scale = static_cast<float>(one.number("scale", 1, -1000, 1000));
+    if (adapter < 0) one.need("id");
+    const auto same = [&](const AdapterUse& use) { return use.adapter == adapter; };
+    if (std::any_of(uses.begin(), uses.end(), same)) fields.wrong("lora", "each adapter once", item);
+    uses.push_back({adapter, scale});
+  }
 }
 
 void read_format(const Fields& format, const Fields& schema_owner, Ask& ask) {
@@ -223,17 +240,22 @@ void post(const ContextPtr& context, std::function<void()> work) {
 
 void with_model(ContextPtr context, const std::string& name, OnServed work) {
   EngineThread& engine = context->engine;
-  const ModelSpec* spec = name.empty() ? &engine.models().front() : engine.find(name);
-  if (!spec && name.ends_with(":latest")) spec = engine.find(name.substr(0, name.size() - 7));
+  NamedModel named = name.empty() ? NamedModel{&engine.models().front()} : engine.find_named(name);
+  if (!named.model && name.ends_with(":latest")) named = engine.find_named(name.substr(0, name.size() - 7));
+  const ModelSpec* spec = named.model;
   if (!spec) {
-    std::vector<std::string> names;
-    for (const ModelSpec& model : engine.models()) names.push_back(model.name);
-    throw ApiError{.status = 404,
-                   .message = fmt::format("the model '{}' does not exist; there are: {}", name, fmt::join(names, ", ")),
-                   .param = "model",
-                   .code = "model_not_found"};
+    throw ApiError{
+        .status = 404,
+        .message = fmt::format("the model '{}' does not exist; there are: {}", name, fmt::join(engine.names(), ", ")),
+        .param = "model",
+        .code = "model_not_found"};
   }
   context->model = spec->name;
+  if (named.adapter >= 0) {
+    const NamedAdapter& adapter = spec->adapters[static_cast<size_t>(named.adapter)];
+    context->model += ":" + adapter.name;
+    context->adapters = {{named.adapter, adapter.spec.scale}};
+  }
   engine.with_model(
       spec->name,
       [context, work = std::move(work)](std::shared_ptr<const ServedModel> model, const std::string& failure) {
@@ -391,6 +413,12 @@ void ask_engine(ContextPtr context, const Ask& ask, const std::shared_ptr<const 
   request.samples = ask.samples;
   request.client = context->client.name;
   request.salt = context->client.salt;
+  request.adapters = ask.adapters.value_or(context->adapters);
+  for (const AdapterUse& use : request.adapters) {
+    if (static_cast<size_t>(use.adapter) < served.adapters) continue;
+    throw ApiError{.message = fmt::format("'lora' names adapter {}, and there are {}", use.adapter, served.adapters),
+                   .param = "lora"};
+  }
   AnswerFormat format =
       ask.chat && served.model.chat_template ? answer_format(served.model.chat_template->source()) : AnswerFormat{};
   const Tokenizer& tokenizer = served.model.need_tokenizer();

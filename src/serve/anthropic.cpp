@@ -106,8 +106,8 @@ Ask read_anthropic(const Fields& fields) {
 
 class AnthropicWire : public Wire {
  public:
-  AnthropicWire(ContextPtr context, const ServedModel& model, bool stream)
-      : context_(std::move(context)), model_(model.name), stream_(stream), id_(random_id("msg_")) {}
+  AnthropicWire(ContextPtr context, bool stream)
+      : context_(std::move(context)), model_(context_->model), stream_(stream), id_(random_id("msg_")) {}
 
   void start() override {
     if (!stream_) return;
@@ -220,8 +220,8 @@ void anthropic_messages(ContextPtr context) {
   fields.need("max_tokens");
   ask.options.max_tokens = static_cast<int>(fields.integer("max_tokens", 0, 1, 1 << 30));
   ask.stream = fields.boolean("stream", false);
-  answer(context, ask, [context, stream = ask.stream](const ServedModel& model) {
-    return std::make_unique<AnthropicWire>(context, model, stream);
+  answer(context, ask, [context, stream = ask.stream](const ServedModel&) {
+    return std::make_unique<AnthropicWire>(context, stream);
   });
 }
 

@@ -69,7 +69,8 @@ struct Ask {
   // What the request sets of the sampling; the rest is the model's recommendation.
   std::optional<double> temperature, top_p, min_p, repeat_penalty;
   std::optional<int64_t> top_k, seed;
-  GenerateOptions options;  // stop_texts, edits, logprobs; max_tokens 0: as many as there is room for
+  std::optional<AdapterUses> adapters;  // in place of those that the model's name chooses
+  GenerateOptions options;              // stop_texts, edits, logprobs; max_tokens 0: as many as there is room for
   Constraint constraint = {};
   int samples = 1;
   bool stream = false;
@@ -111,11 +112,12 @@ struct Context {  // of one request
   std::shared_ptr<HttpReply> reply;
   EngineThread& engine;
   const bool log_text;
-  // For the log.
+  // For the log; `model` is what the client called it, without what can be left out.
   std::string model = {}, finish = {}, text = {};
   Usage usage = {};
   std::function<void(const Context&)> on_end = {};  // must not throw
   Client client = {};
+  AdapterUses adapters = {};  // that the model's name chooses
   ~Context() {
     if (on_end) on_end(*this);
   }
@@ -168,6 +170,8 @@ void require_call(const Fields& fields, const std::string& name, Ask& ask);
 // {"type": "text"}, {"type": "json_object"}, or {"type": "json_schema"} with the schema in `schema_owner`, which is the
 // format itself or its member "json_schema".
 void read_format(const Fields& format, const Fields& schema_owner, Ask& ask);
+// "lora": [{"id": 0, "scale": 0.5}], in the order of the command line; those that are not named are not used.
+void read_adapters(const Fields& fields, Ask& ask);
 // Fields that several formats share: temperature, top_p, … into the ask.
 void read_sampling(const Fields& fields, Ask& ask);
 

@@ -90,7 +90,7 @@ std::vector<int32_t> tokens_of(const ServedModel& model, const Input& input, con
   return tokens;
 }
 
-using OnVectors = std::function<void(const ServedModel& model, const std::vector<Embedding>& vectors)>;
+using OnVectors = std::function<void(const std::vector<Embedding>& vectors)>;
 
 void embed(const ContextPtr& context, const std::string& name, std::vector<Input> inputs, Wishes wishes,
            OnVectors on_vectors) {
@@ -106,16 +106,16 @@ void embed(const ContextPtr& context, const std::string& name, std::vector<Input
     const auto vectors = std::make_shared<std::vector<Embedding>>();
     // Holds a part of the cache, so it must go on the engine thread: nobody but its work has it.
     auto run = std::make_shared<EmbeddingRun>(*model->embedding, std::move(tokens), static_cast<int>(wishes.dimensions),
-                                              model->context);
+                                              model->context, context->adapters);
     GenerateRequest request;
     request.client = context->client.name;
     const uint64_t number = context->engine.submit(
         model, std::move(request),
-        [context, model, vectors, on_vectors](Piece piece) {
+        [context, vectors, on_vectors](Piece piece) {
           post(context, [=, failure = std::move(piece.failure)] {
             if (!failure.empty()) throw ApiError{.status = 500, .message = failure, .type = "server_error"};
             context->finish = "stop";
-            on_vectors(*model, *vectors);
+            on_vectors(*vectors);
           });
         },
         [run = std::move(run), vectors, reply = context->reply](Executor& executor) {
@@ -149,7 +149,7 @@ void openai_embeddings(ContextPtr context) {
   const std::string format = fields.string("encoding_format", "float");
   if (format != "float" && format != "base64") fields.wrong("encoding_format", "float or base64", Json(format));
   embed(context, fields.string("model", ""), read_inputs(fields), read_wishes(fields),
-        [context, format](const ServedModel& model, const std::vector<Embedding>& vectors) {
+        [context, format](const std::vector<Embedding>& vectors) {
           Json data = Json::array();
           for (size_t i = 0; i < vectors.size(); ++i) {
             data.push_back({{"object", "embedding"},
@@ -159,7 +159,7 @@ void openai_embeddings(ContextPtr context) {
           const size_t tokens = context->usage.prompt;
           send_json(*context->reply, {{"object", "list"},
                                       {"data", std::move(data)},
-                                      {"model", model.name},
+                                      {"model", context->model},
                                       {"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}}});
         });
 }
@@ -168,10 +168,10 @@ void ollama_embed(ContextPtr context) {
   const Json body = parse_json(context->request.body, "the body");
   const Fields fields(body);
   embed(context, fields.need_string("model"), read_inputs(fields), read_wishes(fields),
-        [context](const ServedModel& model, const std::vector<Embedding>& vectors) {
+        [context](const std::vector<Embedding>& vectors) {
           Json embeddings = Json::array();
           for (const Embedding& vector : vectors) embeddings.push_back(vector);
-          send_json(*context->reply, {{"model", model.name},
+          send_json(*context->reply, {{"model", context->model},
                                       {"embeddings", std::move(embeddings)},
                                       {"total_duration", 0},
                                       {"load_duration", 0},

@@ -61,6 +61,25 @@ const ModelSpec* EngineThread::find(const std::string& name) const {
   return found == specs_.end() ? nullptr : &*found;
 }
 
+NamedModel EngineThread::find_named(const std::string& name) const {
+  if (const ModelSpec* spec = find(name)) return {spec};
+  for (const ModelSpec& spec : specs_) {
+    for (size_t i = 0; i < spec.adapters.size(); ++i) {
+      if (name == spec.name + ":" + spec.adapters[i].name) return {&spec, static_cast<int>(i)};
+    }
+  }
+  return {};
+}
+
+std::vector<std::string> EngineThread::names() const {
+  std::vector<std::string> names;
+  for (const ModelSpec& spec : specs_) {
+    names.push_back(spec.name);
+    for (const NamedAdapter& adapter : spec.adapters) names.push_back(spec.name + ":" + adapter.name);
+  }
+  return names;
+}
+
 void EngineThread::with_model(const std::string& name, OnModel on_model, const std::string& client) {
   std::shared_ptr<const ServedModel> served;
   {
@@ -103,6 +122,10 @@ void EngineThread::load(const ModelSpec& spec) {
     served->model.need_tokenizer();
     served->embedding = std::make_shared<EmbeddingHead>(served->model);
     ExecutorOptions executor = options_.executor;
+    std::vector<AdapterSpec> adapters;
+    for (const NamedAdapter& adapter : spec.adapters) adapters.push_back(adapter.spec);
+    executor.adapters = load_adapters(served->model, adapters, /*standard=*/false);
+    served->adapters = adapters.size();
     if (executor.context == 0) executor.context = default_context(served->model.config);
     const BackendChoice backend = choose_backend(options_.backend, executor.device);
     if (executor.cache_memory == 0) {

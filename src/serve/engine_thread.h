@@ -21,9 +21,21 @@
 
 namespace doppler::serve {
 
+struct NamedAdapter {
+  std::string name;  // "MODEL:NAME" is what clients call the model with it
+  AdapterSpec spec;
+};
+
 struct ModelSpec {
   std::string name;  // what clients call it
   std::filesystem::path path;
+  std::vector<NamedAdapter> adapters = {};
+};
+
+// What a client's name means.
+struct NamedModel {
+  const ModelSpec* model = nullptr;  // null: nothing
+  int adapter = -1;                  // of the model's; -1: none
 };
 
 struct EngineEvent {
@@ -63,6 +75,7 @@ struct ServedModel {
   std::string name;
   LoadedModel model;
   int context = 0;
+  size_t adapters = 0;  // that requests may name
   std::shared_ptr<LazyTrie> trie = std::make_shared<LazyTrie>();
   std::shared_ptr<const EmbeddingHead> embedding = {};  // of `model`
 };
@@ -94,6 +107,8 @@ class EngineThread {
 
   const std::vector<ModelSpec>& models() const { return specs_; }
   const ModelSpec* find(const std::string& name) const;  // null: there is none
+  NamedModel find_named(const std::string& name) const;  // an adapter's model, too
+  std::vector<std::string> names() const;                // of all that find_named() finds
   // Calls back with the model, at once where it is loaded, else from another thread; or with null and why not. Throws
   // ApiError (429) where it is not loaded and too many are waiting.
   using OnModel = std::function<void(std::shared_ptr<const ServedModel>, const std::string& failure)>;

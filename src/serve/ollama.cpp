@@ -9,8 +9,8 @@ namespace {
 
 class OllamaWire : public Wire {
  public:
-  OllamaWire(ContextPtr context, const ServedModel& model, bool chat, bool stream)
-      : context_(std::move(context)), model_(model.name), chat_(chat), stream_(stream) {}
+  OllamaWire(ContextPtr context, bool chat, bool stream)
+      : context_(std::move(context)), model_(context_->model), chat_(chat), stream_(stream) {}
 
   void start() override {
     if (stream_) context_->reply->begin("application/x-ndjson", "");
@@ -92,8 +92,8 @@ Ask read_ollama(const Fields& fields) {
 }
 
 void respond(const ContextPtr& context, const Ask& ask, bool chat) {
-  answer(context, ask, [context, chat, stream = ask.stream](const ServedModel& model) {
-    return std::make_unique<OllamaWire>(context, model, chat, stream);
+  answer(context, ask, [context, chat, stream = ask.stream](const ServedModel&) {
+    return std::make_unique<OllamaWire>(context, chat, stream);
   });
 }
 
@@ -162,9 +162,9 @@ void ollama_show(ContextPtr context) {
 
 Json ollama_tags(const EngineThread& engine) {
   Json models = Json::array();
-  for (const ModelSpec& spec : engine.models()) {
-    models.push_back({{"name", spec.name},
-                      {"model", spec.name},
+  for (const std::string& name : engine.names()) {
+    models.push_back({{"name", name},
+                      {"model", name},
                       {"modified_at", iso_time()},
                       {"size", 0},
                       {"digest", ""},

@@ -74,7 +74,7 @@ class OpenAiWire : public Wire {
   OpenAiWire(ContextPtr context, const ServedModel& model, const Ask& ask, Style style)
       : context_(std::move(context)),
         tokenizer_(model.model.need_tokenizer()),
-        model_(model.name),
+        model_(context_->model),
         style_(style),
         logprobs_(ask.options.logprobs >= 0),
         id_(random_id(style.chat ? "chatcmpl-" : "cmpl-")),

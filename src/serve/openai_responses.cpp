@@ -38,9 +38,9 @@ Json read_input(const Fields& fields) {
 class ResponsesWire : public Wire {
  public:
   // `asked`: fields of the request that the response repeats.
-  ResponsesWire(ContextPtr context, const ServedModel& model, bool stream, Json asked)
+  ResponsesWire(ContextPtr context, bool stream, Json asked)
       : context_(std::move(context)),
-        model_(model.name),
+        model_(context_->model),
         stream_(stream),
         asked_(std::move(asked)),
         id_(random_id("resp_")),
@@ -191,8 +191,8 @@ void openai_responses(ContextPtr context) {
                            "top_p", "max_output_tokens"}) {
     if (const Json* value = fields.find(name)) asked[name] = *value;
   }
-  answer(context, ask, [context, stream = ask.stream, asked](const ServedModel& model) {
-    return std::make_unique<ResponsesWire>(context, model, stream, asked);
+  answer(context, ask, [context, stream = ask.stream, asked](const ServedModel&) {
+    return std::make_unique<ResponsesWire>(context, stream, asked);
   });
 }
 

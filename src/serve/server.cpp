@@ -35,7 +35,7 @@ class Server {
   void log_request(const HttpRequest& request, int status, const Context* context) noexcept;
   void log_event(const EngineEvent& event) noexcept;
   void log_line(const Json& line);
-  Json model_json(const ModelSpec& model) const;
+  Json model_json(const std::string& name) const;
 
   const ServeOptions options_;
   Metrics metrics_;
@@ -117,8 +117,22 @@ void Server::handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
   }
 }
 
-Json Server::model_json(const ModelSpec& model) const {
-  return {{"id", model.name}, {"object", "model"}, {"created", started_}, {"owned_by", "doppler"}};
+Json Server::model_json(const std::string& name) const {
+  Json json = {{"id", name}, {"object", "model"}, {"created", started_}, {"owned_by", "doppler"}};
+  const NamedModel named = engine_.find_named(name);
+  if (named.adapter >= 0) json["parent"] = named.model->name;
+  return json;
+}
+
+// As llama.cpp's server has it: the adapters by the numbers that "lora" names them by, and their scales where only the
+// model's name chooses.
+Json adapter_list(const ModelSpec& model) {
+  Json list = Json::array();
+  for (const NamedAdapter& adapter : model.adapters) {
+    const AdapterSpec& spec = adapter.spec;
+    list.push_back({{"id", list.size()}, {"path", spec.path.string()}, {"scale", spec.scale}});
+  }
+  return list;
 }
 
 void tokenize(const ContextPtr& context) {
@@ -198,13 +212,14 @@ void Server::route(const ContextPtr& context) {
   }
   if (path == "/api/version") return send_json(reply, {{"version", kVersion}});
   if (path == "/api/tags") return send_json(reply, ollama_tags(engine_));
+  if (path == "/lora-adapters") return send_json(reply, adapter_list(engine_.models().front()));
   if (path == "/v1/models") {
     Json list = Json::array();
-    for (const ModelSpec& model : engine_.models()) list.push_back(model_json(model));
+    for (const std::string& name : engine_.names()) list.push_back(model_json(name));
     return send_json(reply, {{"object", "list"}, {"data", list}});
   }
   if (path.starts_with("/v1/models/")) {
-    if (const ModelSpec* model = engine_.find(path.substr(11))) return send_json(reply, model_json(*model));
+    if (engine_.find_named(path.substr(11)).model) return send_json(reply, model_json(path.substr(11)));
     throw ApiError{.status = 404,
                    .message = fmt::format("the model '{}' does not exist", path.substr(11)),
                    .param = "model",

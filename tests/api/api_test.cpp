@@ -6,6 +6,10 @@
 #include <filesystem>
 #include <thread>
 
+#include <unistd.h>
+
+#include "support/adapter_file.h"
+
 namespace {
 
 using ::testing::HasSubstr;
@@ -97,6 +101,24 @@ TEST(Api, MakesVectorsOfTexts) {
   doppler::Embedder tiny(doppler::Model::open(kTiny), kCpu);
   const std::vector<float> story = tiny.embed("The cat sat on the mat.");
   EXPECT_GT(product(story, tiny.embed("The cat sat on a mat.")), product(story, tiny.embed("Rain fell for a week.")));
+}
+
+TEST(Api, AnAdapterChangesTheTextByItsScale) {
+  const auto folder = std::filesystem::temp_directory_path() / ("doppler-api-lora-" + std::to_string(::getpid()));
+  const std::string path = doppler::testing::write_adapter_of_tiny(folder, 1).string();
+  const doppler::Model model = doppler::Model::open(kTiny);
+  const auto text = [&](const std::vector<doppler::Lora>& lora) {
+    doppler::Options options = kCpu;
+    options.lora = lora;
+    return doppler::Completion(model, options).run("The color of the sky is", {}, {.max_tokens = 8}).text;
+  };
+  const std::string plain = text({});
+  EXPECT_NE(text({{path}}), plain);
+  EXPECT_EQ(text({{path, 0}}), plain);
+  EXPECT_EQ(text({{path, 0.5f}, {path, -0.5f}, {path, 0}}), plain) << "all of them are added up";
+  EXPECT_EQ(text({{path, 0.5f}, {path, 0.5f}}), text({{path}}));
+  EXPECT_THROW(text({{"/nowhere"}}), doppler::Exception);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Api, ASeedRepeatsAndAbsenceDoesNot) {

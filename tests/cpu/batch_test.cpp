@@ -6,6 +6,7 @@
 #include "random_model.h"
 #include "ref/ref_executor.h"
 #include "support/crowd.h"
+#include "support/random_adapters.h"
 
 namespace doppler {
 namespace {
@@ -64,6 +65,32 @@ TEST_P(BatchTest, NorInTheReference) {
   crowd.prepare([&](int count, uint64_t seed) { return m.tokens(count, seed); }, 10);
   crowd.run_all();
   EXPECT_GT(crowd.found, 0);
+}
+
+TEST_P(BatchTest, NorOnTheAdaptersOfOthers) {
+  int found = 0;
+  bool states = false;  // then a prefix is found at the ends of few blocks, and few have the same adapters
+  for (const DType type : {DType::kBF16, DType::kQ4_K}) {
+    const RandomModel m(GetParam().config(), type);
+    for (const cpu::Kernels* kernels : cpu::available_kernels()) {
+      SCOPED_TRACE(::testing::Message() << name_of(type) << " " << kernels->name);
+      const auto executor = make_cpu_executor(m.config, m.plan, m.weights,
+                                              {.context = kContext,
+                                               .threads = 2,
+                                               .block = 17,
+                                               .cache_memory = 64 << 20,
+                                               .adapters = testing::three_random_adapters(m.plan)},
+                                              {.kernels = kernels});
+      Crowd crowd(*executor, 3);
+      crowd.prepare([&](int count, uint64_t seed) { return m.tokens(count, seed); }, 18, 90, 20,
+                    testing::choices_of_three());
+      crowd.run_all();
+      if (HasFatalFailure()) return;
+      found += crowd.found;
+      states = !executor->cache().can_rewind();
+    }
+  }
+  EXPECT_TRUE(states || found > 100) << "prefixes are found again";
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, BatchTest, ::testing::ValuesIn(kModels),

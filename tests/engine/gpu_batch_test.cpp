@@ -6,6 +6,7 @@
 #include "gpu/run/gpu_executor.h"
 #include "gpu/webgpu/device.h"
 #include "support/crowd.h"
+#include "support/random_adapters.h"
 #include "support/software_gpu.h"
 
 namespace doppler {
@@ -43,6 +44,21 @@ TEST_P(GpuBatch, AnAnswerDoesNotDependOnWhatRunsBesideIt) {
   crowd.run_all();
   // Few of these short texts are run to the end of a page, which a state is found at.
   EXPECT_TRUE(crowd.found > 0 || !executor->cache().can_rewind()) << "prefixes are found again";
+}
+
+TEST(GpuAdapters, AnAnswerDoesNotDependOnTheAdaptersOfOthers) {
+  if (const std::string why = testing::missing_gpu(); !why.empty()) GTEST_SKIP() << why;
+  const RandomModel m(windows_config(), DType::kQ4_K);
+  const auto executor = make_gpu_executor(m.config, m.plan, m.weights,
+                                          {.context = kContext,
+                                           .block = 96,
+                                           .checked = true,
+                                           .sequences = 10,
+                                           .adapters = testing::three_random_adapters(m.plan)});
+  Crowd crowd(*executor, 5);
+  crowd.prepare([&](int count, uint64_t seed) { return m.tokens(count, seed); }, 6, 100, 6,
+                testing::choices_of_three());
+  crowd.run_all();
 }
 
 // A text is gone on from the state at the end of its last page, and comes to the same bits.

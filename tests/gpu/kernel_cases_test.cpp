@@ -55,7 +55,8 @@ TEST_P(KernelCases, AgreeWithTheTruthWithoutOptionalFeatures) {
 INSTANTIATE_TEST_SUITE_P(Ops, KernelCases,
                          testing::Values("add", "copy", "softcap", "scale", "glu", "norm", "rope", "embed", "matvec",
                                          "project_norm", "project_batch", "project_merge", "batch_merge", "route",
-                                         "combine", "experts", "expert_matmul", "part", "short_conv", "delta_net"),
+                                         "combine", "experts", "expert_matmul", "part", "short_conv", "delta_net",
+                                         "lora"),
                          [](const auto& op) { return std::string(op.param); });
 
 // The names behind `mark` in the files of a folder and those below it: [[:alnum:]_]+.

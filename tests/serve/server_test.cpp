@@ -11,19 +11,21 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "loopback.h"
+#include "support/adapter_file.h"
+#include "support/scratch.h"
 
 namespace doppler::serve {
 namespace {
 
-class ServerTest : public testing::Test {
+class ServerTest : public ::testing::Test {
  protected:
   ServerTest() {
     std::signal(SIGPIPE, SIG_IGN);
     EXPECT_EQ(::pipe(log_), 0);
   }
-  void start(ServeOptions options = {}) {
+  void start(ServeOptions options = {}, std::vector<NamedAdapter> adapters = {}) {
     options.http.port = 0;
-    options.models = {{"tiny \"1\"", DOPPLER_SOURCE_DIR "/models/tiny"}};
+    options.models = {{"tiny \"1\"", DOPPLER_SOURCE_DIR "/models/tiny", std::move(adapters)}};
     options.engine.backend = "cpu";
     options.engine.executor = {.context = 256, .threads = 1, .sequences = 4};
     options.engine.on_event = [this](const EngineEvent& event) {
@@ -78,6 +80,7 @@ class ServerTest : public testing::Test {
     }
   }
 
+  const testing::Scratch scratch_;
   int log_[2] = {-1, -1};
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -102,6 +105,46 @@ TEST_F(ServerTest, ItListensWhileTheModelIsLoadedAndRequestsWait) {
   EXPECT_EQ(status_of(client.hear()), 200);
   wait([&] { return ready_.load(); });
   EXPECT_EQ(status_of(get("/ready")), 200);
+}
+
+TEST_F(ServerTest, AnAdapterIsChosenByTheModelsNameOrByAList) {
+  const std::filesystem::path loud = testing::write_adapter_of_tiny(scratch_ / "loud", 1);
+  const std::filesystem::path shy = testing::write_adapter_of_tiny(scratch_ / "shy", 2);
+  start({}, {{"loud", {loud, 0.5f}}, {"shy", {shy}}});
+  wait([&] { return ready_.load(); });
+  const auto json_of = [](const std::string& answer) {
+    return parse_json(answer.substr(answer.find("\r\n\r\n") + 4), "an answer");
+  };
+  const auto models = json_of(get("/v1/models"))["data"];
+  ASSERT_EQ(models.size(), 3u);
+  EXPECT_EQ(models[1]["id"].get<std::string>(), "tiny \"1\":loud");
+  EXPECT_EQ(models[1]["parent"].get<std::string>(), "tiny \"1\"");
+  EXPECT_EQ(json_of(get("/lora-adapters"))[0]["scale"].get<double>(), 0.5);
+  const auto ask = [&](const std::string& model, const std::string& more = "") {
+    const std::string body =
+        R"({"prompt": "The color of the sky is", "max_tokens": 8, "model": "tiny \"1\")" + model + "\"" + more + "}";
+    const std::string answer = Loopback(port_).ask(post("/v1/completions", body));
+    EXPECT_EQ(status_of(answer), 200) << answer;
+    const Json json = json_of(answer);
+    EXPECT_EQ(json["model"].get<std::string>(), "tiny \"1\"" + model);
+    return json["choices"][0]["text"].get<std::string>();
+  };
+  const std::string plain = ask(""), one = ask(":loud"), other = ask(":shy");
+  EXPECT_NE(one, plain);
+  EXPECT_NE(other, plain);
+  EXPECT_NE(other, one);
+  // The list says all: what it does not name is not used, not even what the model's name chooses.
+  EXPECT_EQ(ask("", R"(, "lora": [{"id": 0, "scale": 0.5}])"), one);
+  EXPECT_EQ(ask(":loud", R"(, "lora": [{"id": 1}])"), other);
+  EXPECT_EQ(ask(":loud", R"(, "lora": [])"), plain);
+  EXPECT_EQ(ask(""), plain) << "what others left in the cache is not found";
+  for (const char* list : {R"([{"id": 2}])", R"([{"id": 0}, {"id": 0}])", R"([{"scale": 1}])", R"([3])"}) {
+    const std::string body = R"({"prompt": "Once", "lora": )" + std::string(list) + "}";
+    const std::string answer = Loopback(port_).ask(post("/v1/completions", body));
+    EXPECT_EQ(status_of(answer), 400) << answer;
+    EXPECT_NE(answer.find("lora"), std::string::npos) << answer;
+  }
+  EXPECT_EQ(status_of(get("/v1/models/tiny")), 404);
 }
 
 TEST_F(ServerTest, MetricsAreThereWhileItGoesDown) {

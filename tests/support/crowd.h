@@ -17,6 +17,7 @@ namespace doppler::testing {
 struct Request {
   std::vector<int32_t> text;  // prompt, then what follows it
   size_t prompt = 0;
+  AdapterUses adapters = {};
   std::vector<std::vector<float>> expected;  // logits after the prompt, and after each token behind it
 };
 
@@ -32,9 +33,10 @@ class Crowd {
   Crowd(Executor& executor, uint64_t seed, Executor* alone = nullptr)
       : executor_(executor), alone_(alone ? *alone : executor), cache_(executor.cache()), random_(seed) {}
 
-  // Random requests, some of which begin as others do; what they give alone. tokens(count, seed) makes a text.
+  // Random requests, some of which begin as others do; what they give alone. tokens(count, seed) makes a text. Each has
+  // one of `adapters`.
   void prepare(const std::function<std::vector<int32_t>(int, uint64_t)>& tokens, size_t count, int longest_prompt = 90,
-               int longest_answer = 20) {
+               int longest_answer = 20, const std::vector<AdapterUses>& adapters = {{}}) {
     for (size_t i = 0; i < count; ++i) {
       Request request;
       request.prompt =
@@ -46,7 +48,8 @@ class Crowd {
             std::min({request.prompt, other.text.size(), static_cast<size_t>(random_.below(longest_prompt))});
         std::copy_n(other.text.begin(), shared, request.text.begin());
       }
-      Sequence sequence = alone_.cache().start(1000 + i);  // a salt of its own: nothing is shared
+      request.adapters = adapters[i % adapters.size()];
+      Sequence sequence = alone_.cache().start(1000 + i, request.adapters);  // a salt of its own: nothing is shared
       const std::span<const int32_t> text = request.text;
       const auto run = [&](std::span<const int32_t> piece, Phase phase) {
         const BatchItem item{&sequence, piece, phase, Logits::kLast};
@@ -80,7 +83,7 @@ class Crowd {
 
  private:
   void start(Running& r) {
-    r.sequence.emplace(cache_.start());
+    r.sequence.emplace(cache_.start(0, r.request->adapters));
     if (random_.below(4) == 0) return;
     found += cache_.take_prefix(*r.sequence, std::span(r.request->text).first(r.request->prompt),
                                 executor_.phase_of_prompt(r.request->prompt));

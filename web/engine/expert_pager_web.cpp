@@ -4,7 +4,7 @@
 namespace doppler::gpu {
 
 Device& check_budget(Device& device, const ModelConfig&, const Plan&, const Weights&, const CacheSize&,
-                     const GpuBudget&) {
+                     const GpuBudget&, const Adapters*) {
   return device;
 }
 uint64_t tapped_bytes(const GpuContext&, const TapSteps&, int, int) { return 0; }

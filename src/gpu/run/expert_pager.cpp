@@ -10,7 +10,7 @@
 namespace doppler::gpu {
 namespace {
 
-constexpr uint64_t kDispatchesOfAStep = 3, kParamStride = 256;  // at most
+constexpr uint64_t kDispatchesOfAStep = 3, kDispatchesOfALora = 2, kParamStride = 256;  // at most
 
 double mib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
@@ -41,6 +41,8 @@ std::vector<ExpertGroup> groups_of(const GpuContext& context) {
 
 // What a program takes besides the memory that all of them share.
 uint64_t program_bytes(const GpuContext& context, int logit_rows) {
+  uint64_t loras = 0;
+  for (const auto& [slot, adapters] : context.loras) loras += adapters.size();
   uint64_t parts = 1, floats = static_cast<uint64_t>(context.config.hidden);
   for (const Step& step : context.plan.steps) {
     if (step.logits_only)
@@ -48,7 +50,7 @@ uint64_t program_bytes(const GpuContext& context, int logit_rows) {
     if (std::holds_alternative<ExpertMatMul>(step.op)) parts += 2;
   }
   return floats * sizeof(float) + parts * StepPart::kParamBytes +
-         context.plan.steps.size() * kDispatchesOfAStep * kParamStride;
+         context.plan.steps.size() * kDispatchesOfAStep * kParamStride + loras * kDispatchesOfALora * kParamStride;
 }
 
 // As many for every layer as there is room for, and one more for the first of them. At least k.
@@ -212,11 +214,11 @@ Needs needs_of(const GpuContext& context, const std::vector<ExpertGroup>& groups
 }  // namespace
 
 Device& check_budget(Device& device, const ModelConfig& config, const Plan& plan, const Weights& weights,
-                     const CacheSize& size, const GpuBudget& budget) {
+                     const CacheSize& size, const GpuBudget& budget, const Adapters* adapters) {
   if (budget.bytes == 0) return device;
   device.measure(true);
   {
-    GpuContext c(device, config, plan, weights, size, true);
+    GpuContext c(device, config, plan, weights, size, true, adapters);
     const ActivationBuffers memory(c, share_buffers(c.plan, single_steps(c.plan)), size.block);
     needs_of(c, groups_of(c), budget);
   }

@@ -30,7 +30,7 @@ struct GpuBudget {
 // Before anything is uploaded: fails where everything but the experts, and those of a single token, would not fit. A
 // budget of no bytes is none. Returns the device.
 Device& check_budget(Device& device, const ModelConfig& config, const Plan& plan, const Weights& weights,
-                     const CacheSize& size, const GpuBudget& budget);
+                     const CacheSize& size, const GpuBudget& budget, const Adapters* adapters);
 
 // Of a block of tokens: the copies of tapped values.
 uint64_t tapped_bytes(const GpuContext& context, const TapSteps& tapped, int tokens, int logit_rows);

@@ -149,7 +149,7 @@ void GpuWeights::join(Device& device, const Plan& plan, const FusedGroup& group,
 }
 
 GpuContext::GpuContext(Device& device_, const ModelConfig& config_, const Plan& plan_, const Weights& weights_,
-                       const CacheSize& size, bool experts_later)
+                       const CacheSize& size, bool experts_later, const Adapters* adapters)
     : device(device_),
       config(config_),
       plan(plan_),
@@ -180,6 +180,16 @@ GpuContext::GpuContext(Device& device_, const ModelConfig& config_, const Plan& 
     tables[s.output] = {weights_.at(s.weights[0].slot), std::get<Embed>(s.op).scale,
                         device.create_buffer(s.name + " rows", bytes)};
   }
+  uint64_t rank = 0;
+  for (const Step& s : plan.steps) {
+    if (!std::holds_alternative<MatMul>(s.op)) continue;
+    const std::string& slot = s.weights[0].slot;
+    for (const auto& [adapter, pair] : pairs_of(adapters, slot)) {
+      loras[slot].emplace(adapter, upload_lora(device, slot, *pair));
+      rank = std::max(rank, static_cast<uint64_t>(pair->rank));
+    }
+  }
+  if (rank > 0) lora_thin = device.create_buffer("thin products", static_cast<uint64_t>(block) * rank * sizeof(float));
 }
 
 void GpuContext::look_up(std::span<const int32_t> tokens_to_run) {

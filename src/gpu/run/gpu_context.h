@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "gpu/ops/lora.h"
 #include "gpu/ops/weight.h"
 #include "gpu/run/fusions.h"
 #include "gpu/run/kv_pool.h"
@@ -62,7 +63,7 @@ struct GpuContext {
   // The plan and the config are copied; the weights are read and not needed afterwards, but for experts
   // that are handed over later.
   GpuContext(Device& device_, const ModelConfig& config_, const Plan& plan_, const Weights& weights_,
-             const CacheSize& size, bool experts_later);
+             const CacheSize& size, bool experts_later, const Adapters* adapters);
 
   Device& device;
   const ModelConfig config;
@@ -84,6 +85,9 @@ struct GpuContext {
   };
   std::map<int, MappedTable> tables;  // by the value of the step that looks up
   void look_up(std::span<const int32_t> tokens_to_run);
+
+  std::map<std::string, std::map<int, LoraWeights>> loras;  // by slot, then by number of the adapter
+  Buffer lora_thin;                                         // f32 [block, the largest rank]; none without adapters
 
   const Step& step(int s) const { return plan.steps[static_cast<size_t>(s)]; }
   int width(int value) const { return plan.values[static_cast<size_t>(value)].width; }

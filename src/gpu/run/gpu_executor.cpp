@@ -50,10 +50,12 @@ class GpuExecutor : public Executor {
         block_(block_for(config, options)),
         width_(plan.values[static_cast<size_t>(plan.steps.back().output)].width),
         budget_{options.gpu_memory, static_cast<int>(max_rows_of_logits(config)), 0},
-        c_(check_budget(device_, config, plan, weights, cache_size(options), budget_), config, plan, weights,
-           cache_size(options), budget_.bytes > 0),
+        adapters_(options.adapters),
+        c_(check_budget(device_, config, plan, weights, cache_size(options), budget_, adapters_.get()), config, plan,
+           weights, cache_size(options), budget_.bytes > 0, adapters_.get()),
         memory_(std::make_shared<ActivationBuffers>(c_, share_buffers(c_.plan, single_steps(c_.plan)), block_)),
         weights_(weights) {
+    if (adapters_) cache().set_standard_adapters(adapters_->standard);
     if (budget_.bytes > 0) pager_ = place_experts(c_, weights_, budget_);
   }
 
@@ -79,18 +81,22 @@ class GpuExecutor : public Executor {
   }
   size_t context_bytes() const override { return c_.kv.bytes(); }
 
-  bool can_choose() const override { return can_run_columns(); }
+  bool can_choose() const override { return can_run_columns() && (!adapters_ || adapters_->standard.empty()); }
   std::span<const int32_t> best() const override { return best_; }
 
   // Tokens that many sequences decode run together, prompts item after item. A tap sees the first item.
   std::span<const float> run(std::span<const BatchItem> batch) override {
     place_logits(batch);
-    for (const BatchItem& item : batch) check_tokens(c_.config, item.tokens, item.sequence->length(), c_.context);
+    for (const BatchItem& item : batch) {
+      check_tokens(c_.config, item.tokens, item.sequence->length(), c_.context);
+      check_adapters(adapters_.get(), *item.sequence);
+    }
     std::vector<size_t> choosing, others;
     for (size_t i = 0; i < batch.size(); ++i) {
       if (batch[i].want == Logits::kBest) {
         choosing.push_back(i);
-      } else if (in_block(batch[i]) || batch[i].tokens.size() > 1 || !can_run_columns()) {
+      } else if (in_block(batch[i]) || batch[i].tokens.size() > 1 || !can_run_columns() ||
+                 adapted(*batch[i].sequence)) {
         run_item(batch, i);
       } else {
         others.push_back(i);
@@ -114,7 +120,7 @@ class GpuExecutor : public Executor {
   std::vector<int32_t> decode(Sequence& sequence, int32_t token, int count, const Sampling& sampling, uint64_t draw,
                               bool more) override {
     count = std::min({count, kMaxDecodeBatch, c_.context - sequence.length()});
-    if (count < 1 || !can_fuse(static_cast<bool>(tap_))) return {};
+    if (count < 1 || !can_fuse(static_cast<bool>(tap_)) || adapted(sequence)) return {};
     check_tokens(c_.config, std::span(&token, 1), sequence.length(), c_.context);
     timeline::Span span;
     uint64_t start = 0;
@@ -189,7 +195,7 @@ class GpuExecutor : public Executor {
   }
 
   DecodeProfile profile(Sequence& sequence, int32_t token) override {
-    if (!device_.capabilities().timestamps || !DecodeProgram::possible(c_)) return {};
+    if (!device_.capabilities().timestamps || !DecodeProgram::possible(c_) || adapted(sequence)) return {};
     check_tokens(c_.config, std::span(&token, 1), sequence.length(), c_.context);
     prepare_decode(Sampling{});
     DecodeProfile profile;
@@ -232,6 +238,10 @@ class GpuExecutor : public Executor {
     c_.kv.show_state(sequence, tokens);
   }
 
+  // What adapters add comes between steps that fusions join, so their tokens run step by step, each sequence's by
+  // itself; the others take the same way as without.
+  static bool adapted(const Sequence& sequence) { return !sequence.adapters().empty(); }
+
   // Can the fused programs decode here? Where memory is bounded, what a block's taps take is in the budget, and no
   // other's.
   bool can_fuse(bool tapped) const { return DecodeProgram::possible(c_) && !(tapped && budget_.bytes > 0); }
@@ -271,7 +281,7 @@ class GpuExecutor : public Executor {
       cache().append(*item.sequence, item.tokens, Phase::kDecode);
     } else if (in_block(item)) {
       run_prefill(item, tapped);
-    } else if (item.tokens.size() > 1 && can_run_columns()) {
+    } else if (item.tokens.size() > 1 && can_run_columns() && !adapted(*item.sequence)) {
       run_together(item);
     } else {
       run_decode(item, tapped);
@@ -382,7 +392,7 @@ class GpuExecutor : public Executor {
 
   // Token by token, so that each is computed as if it came alone. All of them can be taken back.
   void run_decode(const BatchItem& item, bool tapped) {
-    const bool fused = can_fuse(tapped);
+    const bool fused = can_fuse(tapped) && !adapted(*item.sequence);
     for (size_t i = 0; i < item.tokens.size(); ++i) {
       const std::span<const int32_t> token = item.tokens.subspan(i, 1);
       const bool wanted = item.want == Logits::kAll || (item.want == Logits::kLast && i + 1 == item.tokens.size());
@@ -503,7 +513,8 @@ class GpuExecutor : public Executor {
     return *found;
   }
 
-  void run_block(const Sequence& sequence, std::span<const int32_t> tokens, const StepShape& shape, bool tapped) {
+  void run_block(const Sequence& sequence, std::span<const int32_t> tokens, StepShape shape, bool tapped) {
+    shape.adapters = sequence.adapters();
     gpu::write<int32_t>(device_, c_.tokens, tokens);
     c_.look_up(tokens);
     set_state({static_cast<uint32_t>(sequence.length()), static_cast<uint32_t>(tokens[0])});
@@ -574,6 +585,7 @@ class GpuExecutor : public Executor {
   Device device_;
   const int block_, width_;  // tokens of a block; numbers of a row of what run() returns
   GpuBudget budget_;         // of no bytes: no bound
+  const std::shared_ptr<const Adapters> adapters_;
   GpuContext c_;
   std::shared_ptr<ActivationBuffers> memory_;
   const Weights& weights_;                        // read after the upload only where there is a budget

@@ -212,7 +212,21 @@ void StepProgram::record(const Norm& op, const Step& step) {
               step.weights.empty() ? 0 : op.offset);
 }
 
-void StepProgram::record(const MatMul&, const Step& step) { matmul(step, rows(step)); }
+void StepProgram::record(const MatMul&, const Step& step) {
+  matmul(step, rows(step));
+  adapt(step, rows(step));
+}
+
+void StepProgram::adapt(const Step& step, int tokens) {
+  const auto loras = c_.loras.find(step.weights[0].slot);
+  if (loras == c_.loras.end()) return;
+  for (const AdapterUse& use : shape_.adapters) {
+    const auto weights = loras->second.find(use.adapter);
+    if (weights == loras->second.end()) continue;
+    record_lora(recording(), step.name, weights->second, use.scale, static_cast<uint64_t>(tokens),
+                value(step.inputs[0]), c_.lora_thin, value(step.output));
+  }
+}
 
 void StepProgram::matmul(const Step& step, int tokens) {
   const Weight& weight = c_.weights.matrix(step.weights[0].slot);

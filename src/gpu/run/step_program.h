@@ -69,6 +69,7 @@ struct StepShape {
   int tokens = 0;
   Logits want = Logits::kNone;
   Phase phase = Phase::kPrefill;
+  AdapterUses adapters = {};
 
   int logit_rows() const { return want == Logits::kAll ? tokens : want == Logits::kLast ? 1 : 0; }
   auto operator<=>(const StepShape&) const = default;
@@ -120,6 +121,7 @@ class StepProgram {
   void tap(const Step& step);
   void tap_keys(const Step& k);
   void matmul(const Step& step, int tokens);
+  void adapt(const Step& step, int tokens);
 
   GpuContext& c_;
   std::shared_ptr<ActivationBuffers> memory_;

@@ -79,6 +79,7 @@ std::vector<KernelCase> kernel_cases(const Capabilities& capabilities) {
   append_project_cases(cases);
   append_expert_cases(cases);
   append_state_cases(cases);
+  append_lora_cases(cases);
   append_quantize_activations_cases(cases);
   append_matmul_cases(cases);
   append_rope_store_cases(cases);

@@ -77,5 +77,6 @@ void append_matvec_cases(std::vector<KernelCase>& cases);
 void append_project_cases(std::vector<KernelCase>& cases);
 void append_expert_cases(std::vector<KernelCase>& cases);
 void append_state_cases(std::vector<KernelCase>& cases);
+void append_lora_cases(std::vector<KernelCase>& cases);
 
 }  // namespace doppler::gpu
