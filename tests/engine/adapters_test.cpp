@@ -81,6 +81,20 @@ TEST_P(Adapted, GreedyTokensAgreeWithAndWithoutIt) {
   }
 }
 
+// The second adapter is the first times −0.75.
+TEST_P(Adapted, ScalesMultiplyAndSeveralAddUp) {
+  const auto logits_with = [&](AdapterUses uses) {
+    const auto runner = testing::one_sequence(executor(std::move(uses)));
+    const std::span<const float> logits = runner->forward(prompt_, Logits::kLast);
+    return std::vector<float>(logits.begin(), logits.end());
+  };
+  const std::vector<float> plain = logits_with({}), one = logits_with({{0, 1}});
+  EXPECT_GT(testing::relative_error(one, plain), 100 * GetParam().bound);
+  EXPECT_LE(testing::relative_error(logits_with({{1, -4.f / 3}}), one), GetParam().bound);
+  EXPECT_LE(testing::relative_error(logits_with({{0, 2}, {1, 4.f / 3}}), one), GetParam().bound);
+  EXPECT_LE(testing::relative_error(logits_with({{0, 0.75f}, {1, 1}}), plain), GetParam().bound);
+}
+
 // Each gets the bits that it gets where the executor has nobody else, whatever runs beside it.
 TEST_P(Adapted, ABatchOfThreeAdaptersIsEachAlone) {
   const std::vector<AdapterUses> uses = {{{0, 1}}, {}, {{1, 1}}, {{2, 1}}, {{0, 0.5f}, {2, 0.5f}}};
