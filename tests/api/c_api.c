@@ -189,11 +189,12 @@ static void embeds(void) {
   doppler_model* model = open_model();
   doppler_embedder* embedder = NULL;
   doppler_error* error = NULL;
-  doppler_model_info info = {sizeof info};
+  doppler_model_info info;
   const char* texts[] = {"The cat sat on the mat.", "Rain fell for a week."};
   float both[2048], one[1024];
   size_t width = 0, all;
   double square = 0;
+  info.size = sizeof info;
   CHECK(doppler_model_get_info(model, &info, NULL) == DOPPLER_OK && info.makes_text);
   all = (size_t)info.embedding_width;
   CHECK(all > 0 && 2 * all <= 2048);
