@@ -40,7 +40,8 @@ void check(const Kernels& k, int dim, int heads, int n, int first, int window, f
   std::vector<float> expected(queries.size());
   ref::attention(op, queries, keys, values, sinks ? sink : std::vector<float>(), first, expected);
 
-  KvPages pages(Plan{.values = {}, .steps = {{.name = "attention", .op = op, .inputs = {}, .weights = {}}}});
+  KvPages pages(
+      Plan{.values = {}, .steps = {{.name = "attention", .op = op, .inputs = {}, .weights = {}}}, .dense = {}});
   const int tiles = (total + kKeyTile - 1) / kKeyTile;
   pages.allocate(static_cast<size_t>(tiles));
   std::memset(const_cast<float*>(pages.tile(0, 0, 0, 0).key_scales), 0xff,  // whatever was there before: NaN as well
