@@ -109,6 +109,7 @@ TEST(Api, AnAdapterChangesTheTextByItsScale) {
   const doppler::Model model = doppler::Model::open(kTiny);
   const auto text = [&](const std::vector<doppler::Lora>& lora) {
     doppler::Options options = kCpu;
+    options.threads = 1;
     options.lora = lora;
     return doppler::Completion(model, options).run("The color of the sky is", {}, {.max_tokens = 8}).text;
   };

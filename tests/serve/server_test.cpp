@@ -122,7 +122,8 @@ TEST_F(ServerTest, AnAdapterIsChosenByTheModelsNameOrByAList) {
   EXPECT_EQ(json_of(get("/lora-adapters"))[0]["scale"].get<double>(), 0.5);
   const auto ask = [&](const std::string& model, const std::string& more = "") {
     const std::string body =
-        R"({"prompt": "The color of the sky is", "max_tokens": 8, "model": "tiny \"1\")" + model + "\"" + more + "}";
+        R"({"prompt": "The color of the sky is", "max_tokens": 8, "temperature": 0, "model": "tiny \"1\")" + model +
+        "\"" + more + "}";
     const std::string answer = Loopback(port_).ask(post("/v1/completions", body));
     EXPECT_EQ(status_of(answer), 200) << answer;
     const Json json = json_of(answer);
