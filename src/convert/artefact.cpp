@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/version.h"
+#include "convert/public_manifest.h"
 #include "tokenizer/tokenizer.h"
 
 namespace doppler {
@@ -99,7 +100,8 @@ void check_room(const fs::path& dst, uint64_t bytes) {
         .todo = "Free some disk space, or write to another disk"});
 }
 
-Json make_manifest(const ModelConfig& config, const Family& family, const Recipe& recipe, const std::string& source) {
+Json make_manifest(const ModelConfig& config, const Family& family, const Recipe& recipe, const std::string& source,
+                   const std::vector<RdrrTensorEntry>& tensors) {
   Json manifest;
   manifest["version"] = 1;
   manifest["modelId"] = config.id;
@@ -116,6 +118,7 @@ Json make_manifest(const ModelConfig& config, const Family& family, const Recipe
   write_model_config(config, manifest);
   manifest["metadata"] = {{"family", family.name}, {"source", source}, {"writer", "doppler " + std::string(kVersion)}};
   if (const Json* extra = find(family.json, "manifest")) merge_missing(manifest, *extra);
+  add_public_parts(tensors, manifest);
   return manifest;
 }
 

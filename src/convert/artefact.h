@@ -43,9 +43,10 @@ void check_destination(const std::filesystem::path& dst, bool replace);
 // Fails if the disk under `dst` has less room than this, naming both.
 void check_room(const std::filesystem::path& dst, uint64_t bytes);
 
-// The manifest without shards and tensors: identity, quantisation, the model's numbers, and what the family adds for
-// other readers.
-Json make_manifest(const ModelConfig& config, const Family& family, const Recipe& recipe, const std::string& source);
+// The manifest without shards and tensors: identity, quantisation, the model's numbers, and what the family and the
+// tensors that were written add for other readers.
+Json make_manifest(const ModelConfig& config, const Family& family, const Recipe& recipe, const std::string& source,
+                   const std::vector<RdrrTensorEntry>& tensors);
 
 // Loads the tokenizer, so that one Doppler cannot use is met before the work, and returns how many tokens it knows.
 // Fails where there is none, unless that is excused: then 0.

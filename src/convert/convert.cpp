@@ -203,7 +203,7 @@ ArtefactReport convert_gguf(const fs::path& source, const fs::path& target, cons
     writer.end();
   }
   Json manifest = make_manifest(config, *model.family, options.recipe ? *options.recipe : recipe_of(model),
-                                source.filename().string());
+                                source.filename().string(), writer.tensors());
   write_tokenizer(tokenizer, writer.path(), manifest);
   report.weights = all;
   commit(writer, std::move(manifest), options, report);
@@ -286,7 +286,8 @@ ArtefactReport convert(const fs::path& source, const fs::path& given_target, con
   if (requantised.matrices > 0) report.notes.push_back(requantised.note());
   Json manifest =
       make_manifest(config, family, recipe,
-                    source.filename().empty() ? source.parent_path().filename().string() : source.filename().string());
+                    source.filename().empty() ? source.parent_path().filename().string() : source.filename().string(),
+                    writer.tensors());
   copy_sidecars(source, writer.path(), tokens, config, manifest, report.notes);
   report.weights = all;
   commit(writer, std::move(manifest), options, report);

@@ -113,7 +113,7 @@ ArtefactReport synth(const Preset& preset, const fs::path& given_target, const S
     line.weights += entry.weights();
     line.bytes += static_cast<uint64_t>(rows) * stride;
   }
-  Json manifest = make_manifest(config, *preset.family, options.recipe, preset.name);
+  Json manifest = make_manifest(config, *preset.family, options.recipe, preset.name, writer.tensors());
   manifest["metadata"]["synthetic"] = true;
   manifest["metadata"]["seed"] = options.seed;
   manifest["metadata"]["note"] =

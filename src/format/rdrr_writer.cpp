@@ -12,6 +12,17 @@ namespace {
 // The public format's word for a dtype. Its Q4_K_M is what everybody else calls Q4_K.
 std::string public_name(DType dtype) { return dtype == DType::kQ4_K ? "Q4_K_M" : std::string(name_of(dtype)); }
 
+// The public format's word for the part of a model that a tensor belongs to.
+std::string group_of(const std::string& slot) {
+  constexpr std::string_view kLayer = "layer";
+  const size_t dot = slot.find('.');
+  if (slot.starts_with(kLayer) && dot != std::string::npos)
+    return "layer." + slot.substr(kLayer.size(), dot - kLayer.size());
+  if (slot == "embed") return "embed";
+  if (slot == "per_layer_embed") return "per_layer_input";
+  return slot == "final_norm" || slot == "lm_head" ? "head" : "other";
+}
+
 Json describe_tensor(const RdrrTensorEntry& entry) {
   Json out = {{"shard", entry.spans.front().shard},
               {"offset", entry.spans.front().offset},
@@ -19,6 +30,7 @@ Json describe_tensor(const RdrrTensorEntry& entry) {
               {"shape", entry.shape},
               {"dtype", public_name(entry.dtype)},
               {"role", entry.role},
+              {"group", group_of(entry.slot)},
               {"layout", "row"},
               {"slot", entry.slot}};
   if (entry.spans.size() > 1) {

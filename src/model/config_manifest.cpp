@@ -43,12 +43,21 @@ RopeScaling scaling_from_name(const std::string& name, const std::string& where)
 
 std::string key(bool local, const char* name) { return local ? local_rope_key(name) : name; }
 
-void write_rope(const RopeConfig& rope, bool local, Json& out) {
+// The public format wants these keys, whether or not the rope's kind has them.
+constexpr const char* kRopeKeys[] = {
+    "ropeTheta",    "ropeScalingType",    "partialRotaryFactor", "ropeFrequencyBaseDim", "yarnBetaFast",
+    "yarnBetaSlow", "yarnOriginalMaxPos", "longropeShortFactor", "longropeLongFactor",   "longropeOriginalMaxPos"};
+
+// `head_dim`: of the layers that have the rope. The public format's word for a proportional rope is that its
+// frequencies are those of all the head's dims.
+void write_rope(const RopeConfig& rope, bool local, int head_dim, Json& out) {
   out[key(local, "ropeTheta")] = rope.theta;
-  const char* scaling = scaling_name(rope.scaling);
+  const bool proportional = rope.scaling == RopeScaling::kProportional && rope.rotated < 1;
+  const char* scaling = proportional ? nullptr : scaling_name(rope.scaling);
   out[key(local, "ropeScalingType")] = scaling ? Json(scaling) : Json();
   out[key(local, "ropeScalingFactor")] = scaling ? rope.factor : 1;
   out[key(local, "partialRotaryFactor")] = rope.rotated != 1 ? Json(rope.rotated) : Json();
+  if (proportional) out[key(local, "ropeFrequencyBaseDim")] = head_dim;
   if (rope.query_beta != 0) out[key(local, "ropeQueryScaleBeta")] = rope.query_beta;  // ours
   if (rope.scaling == RopeScaling::kLongRope) {
     out[key(local, "longropeShortFactor")] = rope.short_factors;
@@ -84,7 +93,8 @@ std::vector<double> numbers_in(const Json& in, const std::string& name, const st
   return out;
 }
 
-RopeConfig read_rope(const Json& in, bool local, double theta, int max_context, const std::string& where) {
+RopeConfig read_rope(const Json& in, bool local, double theta, int head_dim, int max_context,
+                     const std::string& where) {
   RopeConfig rope;
   rope.theta = number_or(in, key(local, "ropeTheta"), theta, where);
   rope.scaling = scaling_from_name(string_or(in, key(local, "ropeScalingType"), "", where), where);
@@ -97,6 +107,18 @@ RopeConfig read_rope(const Json& in, bool local, double theta, int max_context, 
           .where = where + "." + key(local, "ropeScalingFactor"),
           .expected = "1",
           .got = fmt::format("{}", rope.factor)});
+  }
+  if (find(in, key(local, "ropeFrequencyBaseDim"))) {
+    const double dims = number_or(in, key(local, "ropeFrequencyBaseDim"), 0, where);
+    if (dims == head_dim && rope.scaling == RopeScaling::kNone) {
+      if (rope.rotated < 1) rope.scaling = RopeScaling::kProportional;
+    } else if (dims != rotary_dims(rope, head_dim)) {
+      fail({.code = ErrorCode::kUnsupported,
+            .what = "a rotary embedding has frequencies of neither the head nor the dims that turn",
+            .where = where + "." + key(local, "ropeFrequencyBaseDim"),
+            .expected = fmt::format("{} or {}", head_dim, rotary_dims(rope, head_dim)),
+            .got = fmt::format("{}", dims)});
+    }
   }
   // What a kind of scaling needs, a local rope takes from the global one where it has none of its own.
   const auto named = [&](const char* name) { return find(in, key(local, name)) ? key(local, name) : name; };
@@ -279,6 +301,65 @@ constexpr std::pair<const char*, int LayerConfig::*> kLayerNumbers[] = {{"layerH
                                                                         {"layerFeedForwards", &LayerConfig::ffn},
                                                                         {"layerKeysOf", &LayerConfig::keys_of}};
 
+// The last layers of which keys belong to an earlier layer that sees as far, how many they are: 0 where it is not so
+// that each reads the last of its kind before them.
+int shared_layers(const ModelConfig& c) {
+  const auto first = std::find_if(c.layers.begin(), c.layers.end(), [](const auto& l) { return l.keys_of >= 0; });
+  for (auto layer = first; layer != c.layers.end(); ++layer) {
+    const auto source = std::find_if(std::make_reverse_iterator(first), c.layers.rend(),
+                                     [&](const LayerConfig& l) { return (l.window > 0) == (layer->window > 0); });
+    if (source == c.layers.rend() || layer->keys_of != c.layers.rend() - source - 1) return 0;
+  }
+  return static_cast<int>(c.layers.end() - first);
+}
+
+// The number that all layers which see everything have of their own while the others have the model's; else 0.
+int global_number(const ModelConfig& c, int LayerConfig::*field) {
+  int number = 0;
+  for (const LayerConfig& layer : c.layers) {
+    if (layer.window == 0) number = layer.*field;
+  }
+  const auto fits = [&](const LayerConfig& l) { return l.*field == (l.window == 0 ? number : 0); };
+  return std::all_of(c.layers.begin(), c.layers.end(), fits) ? number : 0;
+}
+
+bool double_wide(const ModelConfig& c, int shared) {
+  const auto wide = [&](const LayerConfig& l) { return l.ffn == 2 * c.ffn; };
+  return shared > 0 && std::all_of(c.layers.end() - shared, c.layers.end(), wide) &&
+         std::none_of(c.layers.begin(), c.layers.end() - shared, wide);
+}
+
+// The public format's words for what layers have in their own way, each of which a list of ours overrules.
+void read_layer_words(const Json& a, const Json& ffn, const Json& pattern, const std::string& at, ModelConfig& c) {
+  const auto word = [&](const char* name, const char* list) {
+    return find(a, name) && !find(pattern, list) ? small_int(a, name, at) : 0;
+  };
+  const int head_dim = word("globalHeadDim", "layerHeadDims"), shared = word("numKvSharedLayers", "layerKeysOf"),
+            kv_heads = word("numGlobalKeyValueHeads", "layerKeyValueHeads");
+  for (LayerConfig& layer : c.layers) {
+    if (layer.window > 0) continue;
+    if (head_dim != c.head_dim && head_dim > 0) layer.head_dim = head_dim;
+    if (kv_heads != c.kv_heads && kv_heads > 0) layer.kv_heads = kv_heads;
+  }
+  const bool wide = !find(pattern, "layerFeedForwards") && bool_or(ffn, "useDoubleWideMlp", false, at);
+  const int count = find(a, "numKvSharedLayers") ? small_int(a, "numKvSharedLayers", at) : 0;
+  if (count >= c.layer_count() || (wide && count == 0)) {
+    fail({.code = ErrorCode::kFormat,
+          .what = wide ? "the layers that read others' keys are wider, and there are none"
+                       : "no layer would have keys of its own",
+          .where = at + ".numKvSharedLayers",
+          .expected = fmt::format("{} to {}", wide ? 1 : 0, c.layer_count() - 1),
+          .got = std::to_string(count)});
+  }
+  for (int i = c.layer_count() - count; i < c.layer_count(); ++i) {
+    LayerConfig& layer = c.layers[static_cast<size_t>(i)];
+    if (wide) layer.ffn = 2 * c.ffn;
+    for (int source = c.layer_count() - count; shared > 0 && layer.keys_of < 0 && source-- > 0;) {
+      if ((c.layer(source).window > 0) == (layer.window > 0)) layer.keys_of = source;
+    }
+  }
+}
+
 }  // namespace
 
 void write_model_config(const ModelConfig& c, Json& manifest) {
@@ -314,7 +395,11 @@ void write_model_config(const ModelConfig& c, Json& manifest) {
                               {"maxSeqLen", c.max_context},
                               {"ropeTheta", c.ropes.front().theta},
                               {"rmsNormEps", number(c.norm_eps)}};
+  const int shared = shared_layers(c);
   if (c.layer_input > 0) manifest["architecture"]["hiddenSizePerLayerInput"] = c.layer_input;
+  if (shared > 0) manifest["architecture"]["numKvSharedLayers"] = shared;
+  if (const int n = global_number(c, &LayerConfig::head_dim)) manifest["architecture"]["globalHeadDim"] = n;
+  if (const int n = global_number(c, &LayerConfig::kv_heads)) manifest["architecture"]["numGlobalKeyValueHeads"] = n;
   if (c.conv_kernel > 0) manifest["architecture"]["linearConvKernelDim"] = c.conv_kernel;
   if (c.delta_key_heads > 0) {
     Json& architecture = manifest["architecture"];
@@ -323,20 +408,31 @@ void write_model_config(const ModelConfig& c, Json& manifest) {
     architecture["linearKeyHeadDim"] = c.delta_key_dim;
     architecture["linearValueHeadDim"] = c.delta_value_dim;
   }
-  manifest["moeConfig"] =
-      c.experts == 0 ? Json()
-                     : Json{{"numExperts", c.experts},
-                            {"numExpertsPerToken", c.experts_per_token},
-                            {"expertFormat", c.expert_bias ? "gpt-oss" : "mixtral"},  // expertFormat's own words
-                            {"expertIntermediateSize", c.expert_ffn > 0 ? c.expert_ffn : c.ffn},
-                            {"expertBias", c.expert_bias},  // ours, as are all from here on
-                            {"normalizedWeights", c.route_normalized},
-                            {"denseLayers", dense}};
+  manifest["moeConfig"] = c.experts == 0
+                              ? Json()
+                              : Json{{"numExperts", c.experts},
+                                     {"numExpertsPerToken", c.experts_per_token},
+                                     {"expertFormat", c.expert_bias          ? "gpt-oss"  // expertFormat's own words
+                                                      : c.ffn_beside_experts ? "gemma4"   // expertFormat's own words
+                                                                             : "mixtral"},
+                                     {"expertIntermediateSize", c.expert_ffn > 0 ? c.expert_ffn : c.ffn},
+                                     {"expertBias", c.expert_bias},  // ours, as are all from here on
+                                     {"normalizedWeights", c.route_normalized},
+                                     {"denseLayers", dense}};
   if (c.shared_ffn > 0) manifest["moeConfig"]["sharedExpertIntermediateSize"] = c.shared_ffn;
   if (c.ffn_beside_experts) manifest["moeConfig"]["besideFeedForward"] = true;
   Json rope;
-  write_rope(c.ropes.front(), false, rope);
-  if (c.ropes.size() > 1) write_rope(c.ropes[1], true, rope);
+  for (const char* name : kRopeKeys) rope[name] = rope[local_rope_key(name)] = nullptr;
+  rope["ropeLocalScalingFactor"] = 1;
+  rope["mropeInterleaved"] = false;
+  rope["mropeSection"] = nullptr;
+  write_rope(c.ropes.front(), false, c.head_dim_of_rope(0), rope);
+  // A local rope of nulls would have none of the global one's scaling.
+  const RopeConfig& local = c.ropes.back();
+  if (c.ropes.size() > 1 || local.scaling != RopeScaling::kNone || local.rotated != 1 || local.query_beta != 0) {
+    write_rope(local, true, c.head_dim_of_rope(static_cast<int>(c.ropes.size()) - 1), rope);
+    if (c.ropes.size() == 1) rope["ropeLocalTheta"] = nullptr;
+  }
   const bool clamped = c.activation == Activation::kClampedSwiglu;
   const float root = std::sqrt(static_cast<float>(c.hidden));
   Json inference;
@@ -363,6 +459,8 @@ void write_model_config(const ModelConfig& c, Json& manifest) {
                                      : clamped                             ? "swiglu"
                                                                            : "silu"},
                       {"gatedActivation", true},
+                      {"branchMode", c.ffn_beside_experts ? "dense_plus_moe" : "auto"},
+                      {"useDoubleWideMlp", double_wide(c, shared)},
                       {"swigluLimit", clamped ? number(c.swiglu_limit) : Json()},
                       {"swigluAlpha", clamped ? number(c.swiglu_alpha) : Json()}};  // ours
   inference["rope"] = std::move(rope);
@@ -370,13 +468,17 @@ void write_model_config(const ModelConfig& c, Json& manifest) {
                          {"scaleEmbeddings", c.embed_scale == root},
                          {"embeddingScale", c.embed_scale == root ? Json() : number(c.embed_scale)},
                          {"logitInputScale", number(c.logit_scale)},
+                         {"embeddingTranspose", false},
+                         {"embeddingVocabSize", nullptr},
+                         {"embeddingPostprocessor", nullptr},
                          {"finalLogitSoftcapping", optional(c.logit_softcap)}};
   if (!c.makes_text()) {  // who does not know these keys refuses them
     inference["output"]["embeddingPostprocessor"] = {{"pooling", std::string(name_of(c.embedding.pooling))},
                                                      {"dense", c.embedding.dense},
                                                      {"normalize", c.embedding.normalize}};
   }
-  inference["layerPattern"] = write_pattern(c);
+  inference["layerPattern"] = {{"type", nullptr}, {"globalPattern", nullptr}, {"period", nullptr}, {"offset", nullptr}};
+  inference["layerPattern"].update(write_pattern(c));
   inference["layerPattern"]["residualBranchScale"] = number(c.residual_scale);
   if (listed) {  // ours: 0 is the global rope, 1 the local one, whatever the layer's window
     Json& ropes = inference["layerRopes"] = Json::array();
@@ -505,20 +607,22 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
       c.shared_ffn = small_int(*moe, "sharedExpertIntermediateSize", where + ": moeConfig");
     const Json format = moe->value("expertFormat", nullptr);
     // Earlier artefacts of ours have the experts' number format here.
-    if (!format.is_null() && !is_one_of(format, {"mixtral", "gpt-oss", "mxfp4"})) {  // expertFormat's own words
+    if (!format.is_null() &&
+        !is_one_of(format, {"mixtral", "gpt-oss", "gemma4", "mxfp4"})) {  // expertFormat's own words
       fail({.code = ErrorCode::kUnsupported,
             .what = "experts of an unknown kind",
             .where = where + ": moeConfig.expertFormat",
-            .expected = "mixtral or gpt-oss",  // expertFormat's own words
+            .expected = "mixtral, gpt-oss or gemma4",  // expertFormat's own words
             .got = brief(format)});
     }
-    c.expert_bias = bool_or(*moe, "expertBias", format != "mixtral", where + ": moeConfig");
+    const bool beside = format == "gemma4";  // expertFormat's own words
+    c.expert_bias = bool_or(*moe, "expertBias", format != "mixtral" && !beside, where + ": moeConfig");
     c.route_normalized = bool_or(*moe, "normalizedWeights", true, where + ": moeConfig");
-    c.ffn_beside_experts = bool_or(*moe, "besideFeedForward", false, where + ": moeConfig");
+    c.ffn_beside_experts = bool_or(*moe, "besideFeedForward", beside, where + ": moeConfig");
   }
 
   const std::string branch = string_or(ffn, "branchMode", "auto", in_ffn);
-  const std::string only = c.experts > 0 ? "moe" : "dense";
+  const std::string only = c.ffn_beside_experts ? "dense_plus_moe" : c.experts > 0 ? "moe" : "dense";
   if (branch != "auto" && branch != only) {
     fail({.code = ErrorCode::kUnsupported,
           .what = "the feed-forward has other branches than the model's experts call for",
@@ -532,18 +636,8 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
   const std::vector<bool> global = read_pattern(pattern, layers, window > 0, mixers, in + ".layerPattern");
   c.residual_scale = static_cast<float>(number_or(pattern, "residualBranchScale", 1, in + ".layerPattern"));
   const bool uniform = find(pattern, "type") && pattern["type"] == "uniform";
-  const Json& rope = part("rope");
-  c.ropes.push_back(read_rope(rope, false, number_or(a, "ropeTheta", 10000, at), c.max_context, in + ".rope"));
-  // Null says that local layers have the global theta, but none of the global rope's scaling and all dims turned.
-  bool has_local = false;
-  for (const auto& item : rope.items()) has_local = has_local || item.key.starts_with("ropeLocal");
-  if (has_local && (!uniform || find(inference, "layerRopes"))) {
-    RopeConfig local = read_rope(rope, true, c.ropes[0].theta, c.max_context, in + ".rope");
-    if (find(rope, "ropeLocalTheta") || local != c.ropes[0]) c.ropes.push_back(std::move(local));
-  }
-  const int local_rope = uniform ? 0 : static_cast<int>(c.ropes.size()) - 1;
   for (const bool is_global : global) {
-    c.layers.push_back(is_global ? LayerConfig{0, 0} : LayerConfig{window, local_rope});
+    c.layers.push_back(is_global ? LayerConfig{0, 0} : LayerConfig{window, uniform ? 0 : 1});
     c.layers.back().mixer = mixers[c.layers.size() - 1];
   }
   const auto layer_at = [&](double index, const std::string& list) -> LayerConfig& {
@@ -554,12 +648,6 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
           .expected = fmt::format("0 to {}", layers - 1),
           .got = fmt::format("{}", index)});
   };
-  if (find(inference, "layerRopes")) {
-    const std::vector<double> ropes = numbers_in(inference, "layerRopes", in);
-    for (size_t i = 0; i < ropes.size(); ++i) {
-      layer_at(static_cast<double>(i), in + ".layerRopes").rope = static_cast<int>(std::clamp(ropes[i], -1.0, 2.0));
-    }
-  }
   const std::string in_pattern = in + ".layerPattern";
   c.layer_scale = bool_or(pattern, "layerScale", false, in_pattern);
   for (const auto& [name, field] : kLayerNumbers) {
@@ -570,6 +658,7 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
           static_cast<int>(std::clamp(numbers[i], -1.0, 1.0 * (1 << 28)));
     }
   }
+  read_layer_words(a, ffn, pattern, at, c);
   if (find(pattern, "valuesAreKeys")) {
     for (const double layer : numbers_in(pattern, "valuesAreKeys", in_pattern)) {
       layer_at(layer, in_pattern + ".valuesAreKeys").values_are_keys = true;
@@ -579,6 +668,41 @@ ModelConfig read_model_config(const Json& manifest, const std::string& where) {
     for (const double layer : numbers_in(*moe, "denseLayers", where + ": moeConfig")) {
       layer_at(layer, where + ": moeConfig.denseLayers").dense = true;
     }
+  }
+
+  const Json& rope = part("rope");
+  const std::string in_rope = in + ".rope";
+  if (find(inference, "layerRopes")) {
+    const std::vector<double> ropes = numbers_in(inference, "layerRopes", in);
+    for (size_t i = 0; i < ropes.size(); ++i) {
+      layer_at(static_cast<double>(i), in + ".layerRopes").rope = static_cast<int>(std::clamp(ropes[i], -1.0, 2.0));
+    }
+  }
+  const double theta = number_or(a, "ropeTheta", 10000, at);
+  c.ropes.push_back(read_rope(rope, false, theta, c.head_dim_of_rope(0), c.max_context, in_rope));
+  // A token of text has one position in place of three, so how the dims are dealt out to them makes no difference.
+  if (find(rope, "mropeSection")) {
+    double pairs = 0;
+    for (const double section : numbers_in(rope, "mropeSection", in_rope)) pairs += section;
+    const int dims = rotary_dims(c.ropes[0], c.head_dim_of_rope(0));
+    if (2 * pairs != dims) {
+      fail({.code = ErrorCode::kFormat,
+            .what = "the sections of the rotary embedding do not cover the dims that turn",
+            .where = in_rope + ".mropeSection",
+            .expected = fmt::format("{} pairs", dims / 2),
+            .got = fmt::format("{}", pairs)});
+    }
+  }
+  // Null says that local layers have the global theta, but none of the global rope's scaling and all dims turned.
+  bool has_local = false;
+  for (const auto& item : rope.items()) has_local = has_local || item.key.starts_with("ropeLocal");
+  if (has_local && (!uniform || find(inference, "layerRopes"))) {
+    RopeConfig local = read_rope(rope, true, c.ropes[0].theta, c.head_dim_of_rope(1), c.max_context, in_rope);
+    const bool other_heads = c.head_dim_of_rope(0) != c.head_dim_of_rope(1);
+    if (find(rope, "ropeLocalTheta") || local != c.ropes[0] || other_heads) c.ropes.push_back(std::move(local));
+  }
+  for (LayerConfig& layer : c.layers) {
+    if (c.ropes.size() == 1 && layer.rope == 1 && !find(inference, "layerRopes")) layer.rope = 0;
   }
 
   const Json& output = part("output");

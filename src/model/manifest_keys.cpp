@@ -18,9 +18,9 @@ struct Section {
 constexpr Section kSections[] = {
     {"architecture",
      "numLayers hiddenSize intermediateSize numAttentionHeads numKeyValueHeads headDim vocabSize maxSeqLen ropeTheta "
-     "rmsNormEps numGlobalKeyValueHeads=0 globalHeadDim=0 hiddenSizePerLayerInput vocabSizePerLayerInput=* "
-     "numKvSharedLayers=0 linearNumKeyHeads linearNumValueHeads linearKeyHeadDim linearValueHeadDim "
-     "linearConvKernelDim linearNormMode=null"},
+     "rmsNormEps numGlobalKeyValueHeads globalHeadDim hiddenSizePerLayerInput vocabSizePerLayerInput=* "
+     "numKvSharedLayers linearNumKeyHeads linearNumValueHeads linearKeyHeadDim linearValueHeadDim "
+     "linearConvKernelDim linearNormMode=\"shared\""},
     {"moeConfig",
      "numExperts numExpertsPerToken expertFormat expertIntermediateSize expertBias normalizedWeights denseLayers "
      "sharedExpertIntermediateSize besideFeedForward "
@@ -33,16 +33,16 @@ constexpr Section kSections[] = {
     {"inference.attention",
      "queryPreAttnScalar attnLogitSoftcapping slidingWindow queryKeyNorm queryKeyNormAxis attentionBias outputBias "
      "attentionSinks causal queryKeyNormType=\"rmsnorm\" queryKeyNormLayers=null queryKeyNormWeightLayers=null "
-     "queryKeyNormWhole=false valueNorm attentionOutputGate outputGateType=null"},
+     "queryKeyNormWhole=false valueNorm attentionOutputGate outputGateType=\"sigmoid\""},
     {"inference.normalization",
      "rmsNormEps rmsNormWeightOffset postAttentionNorm preFeedforwardNorm preAttentionNorm postFeedforwardNorm "
      "type=\"rmsnorm\" finalNormBiasTensor=null residualScale=1"},
-    {"inference.ffn", "activation branchMode swigluLimit swigluAlpha gatedActivation=true useDoubleWideMlp=false"},
+    {"inference.ffn", "activation branchMode swigluLimit swigluAlpha gatedActivation=true useDoubleWideMlp"},
     {"inference.rope",
      "ropeTheta ropeScalingType ropeScalingFactor partialRotaryFactor ropeQueryScaleBeta yarnBetaFast yarnBetaSlow "
      "yarnOriginalMaxPos yarnTruncate yarnAttentionFactor longropeShortFactor longropeLongFactor "
      "longropeOriginalMaxPos longropeAttentionFactor llama3LowFreqFactor llama3HighFreqFactor llama3OriginalMaxPos "
-     "ropeInterleaved=false mropeInterleaved=false mropeSection=null ropeFrequencyBaseDim=null"},
+     "ropeInterleaved=false mropeInterleaved=* mropeSection ropeFrequencyBaseDim"},
     {"inference.output",
      "tieWordEmbeddings scaleEmbeddings embeddingScale logitInputScale finalLogitSoftcapping embeddingVocabSize "
      "embeddingTranspose=false embeddingPostprocessor lmHeadBiasTensor=null logitScale=1"},

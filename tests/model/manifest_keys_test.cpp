@@ -143,6 +143,12 @@ const std::vector<Key>& keys_that_are_read() {
         {"inference.layerPattern.layerTypes", {"local", "full", "full", "full", "full", "local"}}}},
       {"inference.layerPattern.residualBranchScale", 0.5},
       {"inference.attention.attentionOutputGate", true},
+      {"architecture.numGlobalKeyValueHeads", 1},
+      {"architecture.globalHeadDim", 16},
+      {"architecture.numKvSharedLayers", 2},
+      {"inference.ffn.useDoubleWideMlp", true, {{"architecture.numKvSharedLayers", 2}}},
+      {"inference.rope.ropeFrequencyBaseDim", 8, {{"inference.rope.partialRotaryFactor", 0.5}}},
+      {"inference.rope.ropeLocalFrequencyBaseDim", 8, {{"inference.rope.ropeLocalPartialRotaryFactor", 0.5}}},
       {"architecture.hiddenSizePerLayerInput", 256},
       {"moeConfig.besideFeedForward", true},
       {"inference.attention.valueNorm", true},
@@ -163,10 +169,7 @@ const std::vector<Key>& keys_that_are_read() {
 
 const std::vector<Key>& keys_that_are_refused() {
   static const std::vector<Key> keys = {
-      {"architecture.numGlobalKeyValueHeads", 1},
-      {"architecture.globalHeadDim", 16},
-      {"architecture.numKvSharedLayers", 2},
-      {"architecture.linearNormMode", "shared"},
+      {"architecture.linearNormMode", "per_head"},
       {"moeConfig.sharedExperts", {0}},
       {"inference.unsupported", {{"code", "unverified"}}},
       {"inference.attention.queryKeyNormType", "layernorm"},
@@ -177,12 +180,7 @@ const std::vector<Key>& keys_that_are_refused() {
       {"inference.normalization.finalNormBiasTensor", "norm.bias"},
       {"inference.ffn.gatedActivation", false},
       {"inference.ffn.branchMode", "dense_plus_moe"},
-      {"inference.ffn.useDoubleWideMlp", true},
       {"inference.rope.ropeInterleaved", true},
-      {"inference.rope.mropeInterleaved", true},
-      {"inference.rope.mropeSection", {2, 1, 1}},
-      {"inference.rope.ropeFrequencyBaseDim", 512},
-      {"inference.rope.ropeLocalFrequencyBaseDim", 256},
       {"inference.output.embeddingTranspose", true},
       {"inference.output.embeddingPostprocessor.poolingMode", "mean"},
       {"inference.output.embeddingPostprocessor.pooling", "max"},
@@ -201,6 +199,8 @@ const std::vector<Key>& keys_without_effect() {
       {"moeConfig.expertTensors", {{"0_0", {"a"}}}},
       {"moeConfig.expertBytes", 5},
       {"inference.schema", "another"},
+      {"inference.rope.mropeInterleaved", true},
+      {"inference.rope.mropeSection", {2, 1, 1}},
       {"inference.supportsEmbedding", true},
       {"inference.supportsSequence", true},
       {"inference.supportsRerank", true},
@@ -286,6 +286,40 @@ TEST(ManifestKeys, UnknownKeysAreRefusedUnlessTheyAreNull) {
   }
 }
 
+// Words of the format for what a list of ours says layer by layer.
+TEST(ManifestKeys, TheLastLayersReadTheKeysOfTheLastOfTheirKindBeforeThem) {
+  const ModelConfig c = read_model_config(with({{"architecture.numKvSharedLayers", 3},
+                                                {"inference.ffn.useDoubleWideMlp", true},
+                                                {"architecture.globalHeadDim", 16},
+                                                {"architecture.numGlobalKeyValueHeads", 4}}),
+                                          "m");
+  const bool global[] = {false, false, true, false, false, true};
+  const int keys_of[] = {-1, -1, -1, 1, 1, 2}, ffn[] = {32, 32, 32, 64, 64, 64};
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(c.layer(i).keys_of, keys_of[i]) << i;
+    EXPECT_EQ(c.ffn_of(i), ffn[i]) << i;
+    EXPECT_EQ(c.head_dim_of(i), global[i] ? 16 : 8) << i;
+    EXPECT_EQ(c.kv_heads_of(i), global[i] ? 4 : 2) << i;
+  }
+  for (const int shared : {0, 6}) {
+    const std::string text = testing::sentence([&] {
+      read_model_config(with({{"architecture.numKvSharedLayers", shared}, {"inference.ffn.useDoubleWideMlp", true}}),
+                        "m");
+    });
+    EXPECT_THAT(text, AllOf(HasSubstr("numKvSharedLayers"), HasSubstr(std::to_string(shared)))) << shared;
+  }
+}
+
+TEST(ManifestKeys, FrequenciesOfAWholeHeadTurnItsFirstPairs) {
+  const ModelConfig c = read_model_config(
+      with({{"inference.rope.partialRotaryFactor", 0.5}, {"inference.rope.ropeFrequencyBaseDim", 8}}), "m");
+  EXPECT_EQ(c.ropes[0].scaling, RopeScaling::kProportional);
+  EXPECT_EQ(c.ropes[0].rotated, 0.5);
+  const ModelConfig slice = read_model_config(
+      with({{"inference.rope.partialRotaryFactor", 0.5}, {"inference.rope.ropeFrequencyBaseDim", 4}}), "m");
+  EXPECT_EQ(slice.ropes[0].scaling, RopeScaling::kNone) << "those of the dims that turn are the usual ones";
+}
+
 TEST(ManifestKeys, ArtefactsThatWereWrittenEarlierAreStillRead) {
   int seeds = 0;
   for (const auto& item : std::filesystem::directory_iterator(DOPPLER_SOURCE_DIR "/tests/fuzz/manifest_seeds")) {
@@ -307,7 +341,11 @@ TEST(ManifestKeys, WordsThatNobodyKnowsAreRefused) {
                                          {"inference.rope.ropeLocalScalingFactor", 4},
                                          {"inference.ffn.branchMode", "dense"},
                                          {"inference.layerPattern.type", "random"},
-                                         {"moeConfig.expertFormat", "gemma4"}}) {
+                                         {"inference.rope.ropeFrequencyBaseDim", 4},
+                                         {"inference.rope.ropeLocalFrequencyBaseDim", 4},
+                                         {"inference.rope.mropeSection", {4, 1}},
+                                         {"inference.attention.outputGateType", "swish"},
+                                         {"moeConfig.expertFormat", "dbrx"}}) {
     EXPECT_THAT(testing::sentence([&] { read_model_config(with({key}), "m"); }),
                 HasSubstr(key.value.is_string() ? key.value.text() : "4"))
         << key.path;
