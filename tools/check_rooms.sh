@@ -72,8 +72,8 @@ budget() {
     status=1
   fi
 }
-budget base 3060
-budget format 3550
+budget base 3230
+budget format 3590
 budget tokenizer 3750
 budget jinja 6900
 budget grammar 3540

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "format/shard_hash.h"
 
 namespace doppler {
 namespace fs = std::filesystem;
@@ -54,7 +55,7 @@ LoadedModel LoadedModel::load_rdrr(const fs::path& path) {
   model.check_weights(where);
   model.take_texts(reader.folder());
   model.take_named_template(reader.manifest(), where);
-  if (reader.hash_algorithm() != "sha256") {
+  if (!ShardHash::knows(reader.hash_algorithm())) {
     model.notes.push_back(fmt::format(
         "its shards are hashed with {}, which cannot be checked; sizes and places are right", reader.hash_algorithm()));
   }

@@ -17,6 +17,7 @@
 #include "base/cache_folder.h"
 #include "base/files.h"
 #include "base/threads.h"
+#include "format/shard_hash.h"
 
 namespace doppler {
 namespace fs = std::filesystem;
@@ -114,7 +115,7 @@ void HashRecord::write() const {
 }
 
 ShardCheck::ShardCheck(const RdrrReader& artefact, fs::path record) : artefact_(artefact), record_(std::move(record)) {
-  if (artefact.hash_algorithm() != "sha256") return;
+  if (!ShardHash::knows(artefact.hash_algorithm())) return;
   const std::vector<RdrrShard>& shards = artefact.shards();
   for (size_t i = 0; i < shards.size(); ++i) {
     const std::optional<HashRecord::File> file = HashRecord::file(artefact.folder() / shards[i].filename);
@@ -141,7 +142,7 @@ void ShardCheck::hash_file(size_t number) {
   const fs::path path = artefact_.folder() / shard.filename;
   const std::optional<HashRecord::File> before = HashRecord::file(path);
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not make it wait
-  Sha256 hash;
+  ShardHash hash(artefact_.hash_algorithm());
   std::vector<std::byte> piece(kPieceBytes);
   ssize_t got = -1;
   while (fd >= 0 && !stop_) {
@@ -163,12 +164,12 @@ void ShardCheck::hash_file(size_t number) {
     stop_ = true;
     return;
   }
-  const std::string digest = hash.finish();
+  const std::string digest = hash.finish(shard.hash);
   if (digest != shard.hash) {
     error_ = Error{.code = ErrorCode::kFormat,
                    .what = "a shard's bytes are not those that the manifest was written for",
                    .where = path.string(),
-                   .expected = "sha256 " + shard.hash,
+                   .expected = artefact_.hash_algorithm() + " " + shard.hash,
                    .got = digest,
                    .todo = "Fetch or convert the model again, or run it all the same with --no-verify"};
     stop_ = true;

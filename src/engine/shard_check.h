@@ -46,7 +46,7 @@ std::filesystem::path hash_record_path();  // in the user's cache
 class ShardCheck {
  public:
   // Threads begin to read the shards that `record` does not know. The reader must outlive it. Does nothing where the
-  // hashes are none of SHA-256.
+  // hashes are of a kind that ShardHash does not know.
   ShardCheck(const RdrrReader& artefact, std::filesystem::path record);
   ~ShardCheck();  // leaves off where it is
   ShardCheck(const ShardCheck&) = delete;

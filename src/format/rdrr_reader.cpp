@@ -13,6 +13,7 @@
 #include "base/files.h"
 #include "format/gguf.h"
 #include "format/rdrr.h"
+#include "format/shard_hash.h"
 
 namespace doppler {
 namespace fs = std::filesystem;
@@ -219,11 +220,11 @@ std::vector<std::string> RdrrReader::verify(const fs::path& path, bool hashes,
   std::vector<std::string> faults = manifest.faults;
   for (std::string& fault : shard_faults(source, manifest)) faults.push_back(std::move(fault));
   if (!hashes) return faults;
-  if (manifest.hash_algorithm != "sha256") {
+  if (!ShardHash::knows(manifest.hash_algorithm)) {
     fail({.code = ErrorCode::kUnsupported,
           .what = "the shards' hashes cannot be checked",
           .where = source.manifest.string(),
-          .expected = "sha256",
+          .expected = "sha256 or blake3",
           .got = manifest.hash_algorithm,
           .todo = "Structure and sizes can be checked without them: doppler verify --no-hashes"});
   }
@@ -233,15 +234,15 @@ std::vector<std::string> RdrrReader::verify(const fs::path& path, bool hashes,
   for (const RdrrShard& shard : manifest.shards) {
     if (!is_file(source.folder / shard.filename)) continue;  // already in the list
     FileReader file(source.folder / shard.filename);  // not mapped: bytes that cannot be read are what is looked for
-    Sha256 hash;
+    ShardHash hash(manifest.hash_algorithm);
     while (const size_t n = file.read(piece)) {
       hash.update(std::span(piece).first(n));
       done += n;
       if (progress) progress(std::min(done, all), all);
     }
-    if (hash.finish() != shard.hash) {
-      faults.push_back(
-          fmt::format("{} has another sha256 than the manifest says: its bytes have changed", shard.filename));
+    if (hash.finish(shard.hash) != shard.hash) {
+      faults.push_back(fmt::format("{} has another {} than the manifest says: its bytes have changed", shard.filename,
+                                   manifest.hash_algorithm));
     }
   }
   return faults;

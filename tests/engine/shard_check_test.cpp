@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "format/shard_hash.h"
 #include "support/scratch.h"
 
 namespace doppler {
@@ -53,6 +54,23 @@ TEST_F(ShardCheckTest, ReadsEachShardOnce) {
   fs::rename(folder_, scratch_ / "elsewhere");
   fs::rename(scratch_ / "elsewhere", folder_);
   EXPECT_EQ(check(), 0u);
+}
+
+TEST_F(ShardCheckTest, ChecksBlake3Likewise) {
+  Json manifest = parse_json(testing::slurp(folder_ / "manifest.json"), "manifest");
+  manifest["hashAlgorithm"] = "blake3";
+  for (int i = 0; i < 3; ++i) {
+    const std::string bytes = testing::slurp(shard(i));
+    ShardHash hash("blake3");
+    hash.update(std::as_bytes(std::span(bytes)));
+    manifest["shards"][static_cast<size_t>(i)]["hash"] = hash.finish("");
+  }
+  testing::spill(folder_ / "manifest.json", manifest.dump());
+  EXPECT_EQ(check(), kAll);
+  EXPECT_EQ(check(), 0u);
+  flip(1);
+  age(1, -1800);
+  EXPECT_NE(testing::sentence([&] { check(); }).find("expected blake3 "), std::string::npos);
 }
 
 TEST_F(ShardCheckTest, ReadsAgainWhatMayBeAnother) {

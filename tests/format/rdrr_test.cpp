@@ -6,6 +6,7 @@
 #include <random>
 
 #include "base/files.h"
+#include "format/shard_hash.h"
 #include "support/scratch.h"
 
 namespace doppler {
@@ -339,10 +340,29 @@ TEST(Rdrr, AnEmptyShapeIsAScalar) {
 
 TEST(Rdrr, HashesItCannotComputeAreSaidSo) {
   Artefact artefact;
-  artefact.manifest["hashAlgorithm"] = "blake3";
-  EXPECT_EQ(RdrrReader::open(artefact.save()).hash_algorithm(), "blake3");
-  EXPECT_THAT(sentence([&] { RdrrReader::verify(artefact.folder()); }), HasSubstr("expected sha256, got blake3"));
+  artefact.manifest["hashAlgorithm"] = "md5";
+  EXPECT_EQ(RdrrReader::open(artefact.save()).hash_algorithm(), "md5");
+  EXPECT_THAT(sentence([&] { RdrrReader::verify(artefact.folder()); }),
+              HasSubstr("expected sha256 or blake3, got md5"));
   EXPECT_THAT(RdrrReader::verify(artefact.folder(), false), IsEmpty());
+}
+
+TEST(Rdrr, Blake3IsCheckedWhereverAManifestHasIt) {
+  for (const char* key : {"hash", "blake3"}) {
+    Scratch scratch;
+    write_all(scratch / "m", {make("layer0.scale", DType::kF32, {1000}, 1)}, 65536);
+    Json manifest = parse_json(slurp(scratch / "m" / "manifest.json"), "manifest");
+    const std::string bytes = slurp(scratch / "m" / "shard_00000.bin");
+    ShardHash hash("blake3");
+    hash.update(std::as_bytes(std::span(bytes)));
+    manifest["hashAlgorithm"] = "blake3";
+    manifest["shards"][0].erase("hash");
+    manifest["shards"][0][key] = hash.finish("");
+    spill(scratch / "m" / "manifest.json", manifest.dump());
+    EXPECT_THAT(RdrrReader::verify(scratch / "m"), IsEmpty()) << key;
+    testing::flip_bit(scratch / "m" / "shard_00000.bin", 100);
+    EXPECT_THAT(RdrrReader::verify(scratch / "m"), ElementsAre(HasSubstr("another blake3"))) << key;
+  }
 }
 
 TEST(Rdrr, OtherFoldersAreToldApart) {

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import {after, before, beforeEach, test} from 'node:test';
 import {readFileSync} from 'node:fs';
+import {join} from 'node:path';
 import {cleanUp, convert, gpuFlags, halt, openBrowser, plainPage, scratchFolder, shardBytes, startServer, tryLoad} from './support.mjs';
 
 let server, context, page, url, folder;
@@ -103,6 +104,41 @@ test('a damaged shard is found by its hash, and a sound one replaces it', async 
   server.fault = null;
   const second = await tryLoad(page, url);
   assert.equal(second.info?.id, 'llama-a', second.message);
+});
+
+test('blake3 is checked, the standard and what the JavaScript engine writes by that name', async () => {
+  const digests = (bytes) => page.evaluate(async (base64) => {
+    const {ShardHash} = await import('/lib/shard_hash.js');
+    const hash = await ShardHash.create('blake3');
+    hash.update(Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0)));
+    const hex = (at) => Array.from(hash.room.subarray(at, at + 32), (byte) => byte.toString(16).padStart(2, '0')).join('');
+    hash.finish('');
+    return [hex(0), hex(32)];
+  }, bytes.toString('base64'));
+  // tests/base/blake3_test.cpp has more of both.
+  assert.deepEqual(await digests(Buffer.from([])), ['af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262',
+    'fda1200e7626ed65703a9c8eb28987d8142bf29fcf7cf582e0c44cc7ad8a8ea8']);
+  const manifest = JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8'));
+  const both = [];
+  for (const {filename} of manifest.shards) both.push(await digests(readFileSync(join(folder, filename))));
+  for (const which of [0, 1]) {
+    server.fault = manifestOf((text) => {
+      text.hashAlgorithm = 'blake3';
+      text.shards.forEach((shard, i) => shard.hash = both[i][which]);
+    });
+    assert.equal((await tryLoad(page, url)).info?.id, 'llama-a');
+    await page.evaluate(async (address) => {
+      await globalThis.model.unload();
+      await (await import('/lib/index.js')).Doppler.remove(address);
+    }, url);
+  }
+  server.fault = manifestOf((text) => {
+    text.hashAlgorithm = 'blake3';
+    text.shards.forEach((shard, i) => shard.hash = both[i][i === 1 ? 1 : 0].replace(/^./, (digit) => i === 1 ? (digit === '0' ? '1' : '0') : digit));
+  });
+  const wrong = await tryLoad(page, url);
+  assert.equal(wrong.code, 'format');
+  assert.match(wrong.message, /^shard_00001\.bin arrived damaged: its blake3 is [0-9a-f]{64}, the manifest says [0-9a-f]{64}/);
 });
 
 test('a server without ranges, and one that answers errors, are dealt with', async () => {

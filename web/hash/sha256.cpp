@@ -1,5 +1,6 @@
 // SHA-256 (FIPS 180-4) as a module of its own, so that a download can be hashed while it arrives. The host writes up to
-// kRoom bytes at input() and calls update(); finish() leaves the digest there.
+// kRoom bytes at input() and calls update(); finish() leaves the digest there, twice: other
+// modules of this kind have two.
 #include <stdint.h>
 
 namespace {
@@ -103,7 +104,7 @@ __attribute__((export_name("finish"))) void finish() {
   uint8_t size[8];
   for (int i = 0; i < 8; ++i) size[i] = static_cast<uint8_t>(bits >> (56 - 8 * i));
   take(size, 8);
-  for (int i = 0; i < 32; ++i) room[i] = static_cast<uint8_t>(state[i / 4] >> (24 - 8 * (i % 4)));
+  for (int i = 0; i < 32; ++i) room[i] = room[32 + i] = static_cast<uint8_t>(state[i / 4] >> (24 - 8 * (i % 4)));
 }
 
 }  // extern "C"

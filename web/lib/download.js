@@ -1,6 +1,6 @@
 // A model's files from the network into the store: what is there already is not fetched again, what was begun goes on.
 import {DopplerError} from './errors.js';
-import {Sha256} from './sha256.js';
+import {ShardHash} from './shard_hash.js';
 import {askForRoom, lock, modelUrl, StoredModel} from './store.js';
 
 const shardsAtOnce = 4;
@@ -110,7 +110,7 @@ export function readManifest(text, url) {
   }
   if (typeof manifest !== 'object' || manifest === null) throw wrong('is no manifest: it holds no object');
   const algorithm = manifest.hashAlgorithm ?? 'sha256';
-  if (algorithm !== 'sha256') throw new DopplerError('unsupported', `the shards are hashed with ${algorithm}; a page can check sha256 only. Convert the model again`);
+  if (!ShardHash.knows(algorithm)) throw new DopplerError('unsupported', `the shards are hashed with ${algorithm}; a page can check sha256 and blake3. Convert the model again`);
   if (!Array.isArray(manifest.shards) || manifest.shards.length === 0) throw wrong('lists no shards');
   if (manifest.shards.length > mostShards) throw wrong(`lists ${manifest.shards.length} shards; ${mostShards} is the most there can be`);
   const tensorsFile = typeof manifest.tensorsFile === 'string' && !manifest.tensors ? manifest.tensorsFile : null;
@@ -122,20 +122,20 @@ export function readManifest(text, url) {
   }
   const names = new Set();
   const shards = manifest.shards.map((shard) => {
-    const {size, hash} = shard ?? {}, name = shard?.fileName ?? shard?.filename;
+    const {size} = shard ?? {}, hash = shard?.hash ?? shard?.blake3, name = shard?.fileName ?? shard?.filename;
     if (!isPlain(name) || !Number.isSafeInteger(size) || size < 0 || !/^[0-9a-f]{64}$/.test(hash ?? '')) {
-      throw wrong('lists a shard without a plain name, size and sha256');
+      throw wrong(`lists a shard without a plain name, size and ${algorithm}`);
     }
     if (/\.(json|jinja|part)$/.test(name) || name === tensorsFile) throw wrong(`lists a shard named ${name}, which is the name of another file of the model`);
     if (names.has(name)) throw wrong(`lists two shards named ${name}`);
     names.add(name);
-    return {name, size, hash};
+    return {name, size, hash, algorithm};
   });
   return {manifest, shards, tensorsFile};
 }
 
 async function downloadShard(model, base, shard, progress, signal) {
-  const hash = await Sha256.create();
+  const hash = await ShardHash.create(shard.algorithm);
   let file = await model.openPart(shard.name);
   let have = 0;
   const startOver = () => {
@@ -194,7 +194,7 @@ async function downloadShard(model, base, shard, progress, signal) {
         failure = error;
       }
       if (have === shard.size) {
-        const digest = hash.finish();
+        const digest = hash.finish(shard.hash);
         if (digest === shard.hash) break;
         const wasFresh = fresh;
         startOver();
@@ -202,7 +202,7 @@ async function downloadShard(model, base, shard, progress, signal) {
         most = 0;
         // A resumed shard may have been begun from another version of the file; one that came in one go is wrong there.
         if (wasFresh) {
-          throw new DopplerError('format', `${shard.name} arrived damaged: its sha256 is ${digest}, the manifest says ${shard.hash}. Try again; if it stays so, the server's copy is faulty`);
+          throw new DopplerError('format', `${shard.name} arrived damaged: its ${shard.algorithm} is ${digest}, the manifest says ${shard.hash}. Try again; if it stays so, the server's copy is faulty`);
         }
         continue;
       }

@@ -3,7 +3,7 @@
 const cacheName = 'doppler-page';
 const parts = ['./', 'style.css', 'missing.js', 'app.js', 'chart.js', 'chat.js', 'models.js', 'settings.js', 'icon.svg', 'models.json',
   'lib/index.js', 'lib/errors.js', 'lib/host_gpu.js', 'lib/model.js', 'lib/store.js', 'lib/worker.js', 'lib/download.js',
-  'lib/compile.js', 'lib/sha256.js', 'lib/service.js', 'lib/engine.js', 'lib/host_text.js', 'lib/stages.js', 'lib/compare.js', 'lib/doppler.wasm', 'lib/sha256.wasm'];
+  'lib/compile.js', 'lib/shard_hash.js', 'lib/service.js', 'lib/engine.js', 'lib/host_text.js', 'lib/stages.js', 'lib/compare.js', 'lib/doppler.wasm', 'lib/sha256.wasm', 'lib/blake3.wasm'];
 
 self.addEventListener('install', (event) => {
   event.waitUntil(caches.open(cacheName).then((cache) => cache.addAll(parts)).then(() => self.skipWaiting()));

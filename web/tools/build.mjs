@@ -28,7 +28,7 @@ if (options['kernel-tests']) {
   process.exit(0);
 }
 run('cmake', '--build', build);
-for (const name of ['doppler.wasm', 'sha256.wasm']) copyFileSync(join(build, name), join(web, 'lib', name));
+for (const name of ['doppler.wasm', 'sha256.wasm', 'blake3.wasm']) copyFileSync(join(build, name), join(web, 'lib', name));
 if (options.library) process.exit(0);
 
 // Whole or not there: the site is made beside its place.
