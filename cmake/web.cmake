@@ -18,3 +18,11 @@ if(PROJECT_IS_TOP_LEVEL)
                                     node ${PROJECT_SOURCE_DIR}/web/tools/build.mjs
                     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} USES_TERMINAL)
 endif()
+# The JavaScript engine's own validator and engine on our artefacts, where DOPPLER_ORIGINAL=PATH names a checkout of it.
+if(DOPPLER_TESTS AND DOPPLER_NODE AND TARGET doppler)
+  foreach(name validator engine)
+    add_test(NAME original.${name} COMMAND ${DOPPLER_NODE} ${PROJECT_SOURCE_DIR}/tests/original/${name}_test.mjs)
+    set_tests_properties(original.${name} PROPERTIES TIMEOUT 900 SKIP_RETURN_CODE 77
+                                                     ENVIRONMENT "DOPPLER_BUILD=${PROJECT_BINARY_DIR}")
+  endforeach()
+endif()
