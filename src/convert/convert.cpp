@@ -221,11 +221,13 @@ ArtefactReport convert(const fs::path& source, const fs::path& given_target, con
   check_distinct(source, target);
   check_destination(target, options.replace);
   if (!file_exists(config_path)) {
+    const bool is_artefact = file_exists(source / "manifest.json");
     fail({.code = ErrorCode::kFile,
           .what = "this is not a checkpoint",
           .where = source.string(),
           .expected = "a folder with config.json",
-          .todo = "Check the path"});
+          .got = is_artefact ? "an artefact" : "",
+          .todo = is_artefact ? "It runs as it is; to export it, name a target that ends in .gguf" : "Check the path"});
   }
   const Json hf_config = parse_json(read_text_file(config_path), config_path.string());
   const Family own = options.family_file.empty() ? Family{} : load_family(options.family_file);
