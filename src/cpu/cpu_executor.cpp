@@ -80,15 +80,21 @@ class CpuExecutor : public Executor {
         plan_(plan),
         weights_(weights),
         tuning_(tuning),
+        wishes_(options.kernels),
         context_(checked(options.context, 1, "the context")),
         adapters_(options.adapters),
         block_(block_for(config, checked(options.block, 0, "the block"), context_)),
         pool_(checked(options.threads, 0, "the number of threads")),
         state_layout_(make_state_layout(plan_)),
         pages_(plan_) {
+    check_kernel_wishes(wishes_, cpu::kernel_kinds(), name());
     state_.kernels = tuning.kernels ? tuning.kernels
                      : tuning.pack  ? &affordable_kernels(plan_, weights_)
                                     : &unpacked_kernels();
+    if (!wishes_.empty()) {
+      mixed_ = mixed_kernels(*state_.kernels, wishes_);
+      state_.kernels = &mixed_;
+    }
     packed_ = PackedWeights(*state_.kernels, matrices_of(plan_, weights_), pool_);
     for (const Tensor* matrix : matrices_of(plan_, weights_)) {
       phases_agree_ &= batch_invariant(packed_.linear(*state_.kernels, *matrix).input());
@@ -130,9 +136,11 @@ class CpuExecutor : public Executor {
     prepare(fuse);
   }
 
+  std::vector<KernelKind> kernel_kinds() const override { return cpu::kernel_kinds(); }
+
   // The instruction set, and the form of a product's weights and input.
   std::string kernel_of(const Step& step) const override {
-    std::string text = state_.kernels->name;
+    std::string text = set_of(step);
     if (!std::holds_alternative<MatMul>(step.op) && !std::holds_alternative<ExpertMatMul>(step.op)) return text;
     const Tensor& weight = weights_.at(step.weights[0].slot);
     const Input input = make_linear(*state_.kernels, weight).input();
@@ -182,6 +190,22 @@ class CpuExecutor : public Executor {
     int32_t logits = 0;  // row of the logits where the next of its own goes
     size_t now = 0;      // tokens in the pass that is being run
   };
+
+  // The instruction set that computes a step.
+  std::string set_of(const Step& step) const {
+    const auto& op = step.op;
+    const bool product = std::holds_alternative<MatMul>(op) || std::holds_alternative<ExpertMatMul>(op);
+    const bool state = std::holds_alternative<ShortConv>(op) || std::holds_alternative<DeltaNet>(op);
+    const char* kind = product                                 ? "matmul"
+                       : state                                 ? "state"
+                       : std::holds_alternative<Attention>(op) ? "attention"
+                       : std::holds_alternative<Norm>(op)      ? "norm"
+                       : std::holds_alternative<Rope>(op)      ? "rope"
+                       : std::holds_alternative<Glu>(op)       ? "glu"
+                                                               : "all";
+    const std::string wish(wish_for(wishes_, kind));
+    return wish.empty() ? state_.kernels->name : wish;
+  }
 
   // Rows of decode come first in a pass, and among the others those whose logits are the last token's (see Pass).
   static int order(const BatchItem& item) {
@@ -437,6 +461,8 @@ class CpuExecutor : public Executor {
   const Plan plan_;
   const Weights weights_;
   const CpuTuning tuning_;
+  const KernelWishes wishes_;
+  Kernels mixed_ = {};  // where there are wishes
   const int context_;
   const std::shared_ptr<const Adapters> adapters_;
   const int block_;

@@ -68,6 +68,49 @@ const Kernels& choose_kernels(const std::string& name) {
         .todo = "Unset DOPPLER_CPU to use the best there is"});
 }
 
+std::vector<KernelKind> kernel_kinds() {
+  std::vector<std::string> names;
+  for (const Kernels* kernels : available_kernels()) names.emplace_back(kernels->name);
+  std::vector<KernelKind> kinds;
+  for (const char* kind : {"all", "matmul", "attention", "norm", "rope", "glu", "state"})
+    kinds.push_back({kind, names});
+  return kinds;
+}
+
+Kernels mixed_kernels(const Kernels& base, const KernelWishes& wishes) {
+  Kernels mixed = base;
+  const auto from = [&](const char* kind, const auto& take) {
+    const std::string name(wish_for(wishes, kind));
+    if (!name.empty()) take(choose_kernels(name));
+  };
+  from("all", [&](const Kernels& k) { mixed = k; });
+  from("matmul", [&](const Kernels& k) {
+    std::copy(std::begin(k.formats), std::end(k.formats), mixed.formats);
+    mixed.min_gemm_tokens_packed = k.min_gemm_tokens_packed;
+    mixed.quantize = k.quantize;
+    mixed.quantize_wide = k.quantize_wide;
+    mixed.quantize_group = k.quantize_group;
+    mixed.quantize_wide_group = k.quantize_wide_group;
+    mixed.quantize_bytes = k.quantize_bytes;
+  });
+  from("attention", [&](const Kernels& k) {
+    mixed.to_i16 = k.to_i16;
+    mixed.attend = k.attend;
+    mixed.merge = k.merge;
+  });
+  from("norm", [&](const Kernels& k) { mixed.norm = k.norm; });
+  from("rope", [&](const Kernels& k) { mixed.rope = k.rope; });
+  from("glu", [&](const Kernels& k) {
+    mixed.glu = k.glu;
+    mixed.glu_interleaved = k.glu_interleaved;
+  });
+  from("state", [&](const Kernels& k) {
+    mixed.convolve = k.convolve;
+    mixed.delta_step = k.delta_step;
+  });
+  return mixed;
+}
+
 const Kernels& unpacked_kernels() {
   const Kernels* best = &kPortableKernels;
   for (const Kernels* kernels : available_kernels()) {

@@ -64,6 +64,8 @@ void Executor::set_tap_at(Tap tap, TapSteps steps) {
 
 std::string Executor::kernel_of(const Step&) const { return ""; }
 
+std::vector<KernelKind> Executor::kernel_kinds() const { return {}; }
+
 DeviceCounters Executor::counters() const { return {}; }
 
 void reserve_room(KvCache& cache, Sequence& sequence, int tokens, int back) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "model/adapters.h"
+#include "model/kernel_wishes.h"
 #include "model/kv_cache.h"
 #include "model/plan.h"
 #include "model/sampling.h"
@@ -79,6 +80,7 @@ struct ExecutorOptions {
   std::shared_ptr<const Adapters> adapters = {};
   // The executor of a stage: another cache keeps the books, and these are its blocks (KvCache::Options::follows).
   std::optional<StageCache> stage = {};
+  KernelWishes kernels = {};  // checked against kernel_kinds() when the executor is made
 };
 
 // What an executor was made of, for whoever explains what it computed. All of it outlives the executor.
@@ -158,6 +160,9 @@ class Executor {
 
   // Which kernel computed a tapped step in the last call, for people; empty where there is no choice.
   virtual std::string kernel_of(const Step& step) const;
+
+  // What ExecutorOptions::kernels may name here; empty where there is nothing to choose.
+  virtual std::vector<KernelKind> kernel_kinds() const;
 
   virtual DeviceCounters counters() const;
 

@@ -25,6 +25,23 @@ TEST(Isa, SomeKernelsReadWeightsWhereTheyLie) {
   }
 }
 
+TEST(Isa, FunctionsOfAKindComeFromTheSetThatIsWishedFor) {
+  for (const Kernels* other : available_kernels()) {
+    const Kernels mixed = mixed_kernels(kPortableKernels, {{"attention", other->name}, {"glu", other->name}});
+    EXPECT_EQ(mixed.attend, other->attend);
+    EXPECT_EQ(mixed.merge, other->merge);
+    EXPECT_EQ(mixed.glu, other->glu);
+    EXPECT_EQ(mixed.norm, kPortableKernels.norm);
+    EXPECT_EQ(mixed.quantize, kPortableKernels.quantize);
+    const Kernels products = mixed_kernels(kPortableKernels, {{"matmul", other->name}});
+    EXPECT_EQ(products.formats[kFormatQ4_K].multiply, other->formats[kFormatQ4_K].multiply);
+    EXPECT_EQ(products.attend, kPortableKernels.attend);
+    const Kernels all = mixed_kernels(kPortableKernels, {{"all", other->name}, {"norm", "portable"}});
+    EXPECT_EQ(all.attend, other->attend);
+    EXPECT_EQ(all.norm, kPortableKernels.norm);
+  }
+}
+
 TEST(Isa, UnknownNameIsAUsageErrorThatListsTheKnown) {
   try {
     choose_kernels("sse9");

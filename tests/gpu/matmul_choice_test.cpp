@@ -220,6 +220,44 @@ TEST(ChooseMatmul, CandidatesHoldEveryKernelThatComputesTheShape) {
   EXPECT_GT(halves, 0);
 }
 
+TEST(ChooseMatmul, AWishIsTakenWhateverTheTokensAre) {
+  for (const char* wish : {"matrix", "matrix.t64.s2", "int8", "int8.t64", "f16.s4", "f32.32x32"}) {
+    Capabilities c = tensor_gpu();
+    MatmulShape shape = {DType::kQ4_K, 512, 1152, 6912, false, true};
+    bool there = false;
+    for (const MatmulChoice& choice : matmul_variants(c, shape)) there |= names_variant(wish, choice.words());
+    EXPECT_TRUE(there) << wish;
+    c.kernels = {{"matmul", wish}};
+    const MatmulChoice block = choose_matmul(c, shape);
+    EXPECT_TRUE(names_variant(wish, block.words())) << wish << " " << block.words();
+    Weight weight;
+    weight.parts.emplace_back().rows = 1152;
+    shape.like = 512;
+    const uint64_t bytes = max_matmul_scratch_bytes(c, shape, weight);
+    for (const uint64_t tokens : {1, 7, 31, 64, 511}) {
+      shape.tokens = tokens;
+      EXPECT_EQ(choose_matmul(c, shape).name(), block.name()) << tokens;
+      EXPECT_LE(matmul_scratch_bytes(block, weight, tokens), bytes);
+    }
+  }
+}
+
+// A product that cannot be computed so keeps its own kernel; one that would be, too, keeps its tile.
+TEST(ChooseMatmul, AWishThatTheShapeCannotHaveChangesNothing) {
+  for (const DType dtype : {DType::kBF16, DType::kQ4_K}) {
+    const MatmulShape shape = {dtype, 512, 1152, 6912, dtype == DType::kBF16, true};
+    const std::string usual = choose_matmul(large_gpu(), shape).name();
+    for (const char* wish : {"matrix", "int9", ""}) {
+      Capabilities c = large_gpu();
+      c.kernels = {{"matmul", wish}};
+      EXPECT_EQ(choose_matmul(c, shape).name(), usual) << wish;
+    }
+    Capabilities c = large_gpu();
+    c.kernels = {{"matmul", dtype == DType::kBF16 ? "f32" : "int8"}};
+    EXPECT_EQ(choose_matmul(c, shape).name(), usual);
+  }
+}
+
 TEST(ChooseMatmul, ScratchOfABlockIsEnoughForEveryShorterOne) {
   for (const Capabilities& capabilities : {minimal_capabilities(), large_gpu(), tensor_gpu()}) {
     for (const auto& [rows, cols] :

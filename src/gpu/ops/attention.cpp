@@ -27,9 +27,26 @@ uint32_t decode_workgroup_bytes(uint32_t head_dim, uint32_t heads, uint32_t roun
   return 4 * heads * vectors + 4 * head_dim + head_dim + head_dim / 2 + 64;
 }
 
+std::string word_of_heads(uint32_t heads) { return fmt::format("h{}", heads); }
+
+// Query heads that one workgroup of a token's attention can take: from the most to 1.
+std::vector<uint32_t> possible_heads(const Capabilities& capabilities, const AttentionShape& shape) {
+  std::vector<uint32_t> list;
+  for (uint32_t heads = shape.heads_per_kv() >= 3 ? 4 : shape.heads_per_kv(); heads >= 1; heads /= 2) {
+    const bool fits = decode_workgroup_bytes(shape.head_dim, heads, 1) <= capabilities.limits.workgroup_bytes;
+    if (fits || heads == 1) list.push_back(heads);
+  }
+  return list;
+}
+
 // Query heads of a workgroup: 1, 2 or 4. As few as keep within kEnoughWorkgroups, and as fit.
 uint32_t heads_together(const Capabilities& capabilities, const AttentionShape& shape, uint32_t splits,
                         uint32_t columns) {
+  if (const std::string_view wish = wish_for(capabilities.kernels, "attention_decode"); !wish.empty()) {
+    for (const uint32_t heads : possible_heads(capabilities, shape)) {
+      if (names_variant(wish, word_of_heads(heads))) return heads;
+    }
+  }
   uint32_t heads = shape.heads_per_kv() >= 3 ? 4 : shape.heads_per_kv();
   const auto too_many = [&] {
     return columns * shape.kv_heads * splits * div_up(shape.heads_per_kv(), heads / 2) <= kEnoughWorkgroups ||
@@ -48,10 +65,20 @@ constexpr uint32_t kRows = 4;  // of a team, as in ops/attention_prefill.wgsl
 
 struct Teams {
   uint32_t teams, key_parts;
+  std::string words() const {
+    return teams == 1 && key_parts == 1 ? "plain" : fmt::format("t{}.k{}", teams, key_parts);
+  }
 };
+constexpr Teams kTeams[] = {{2, 2}, {2, 1}, {1, 2}, {1, 1}};  // the last fits everywhere
 
 uint32_t prefill_workgroup_bytes(const Teams& t, uint32_t head_dim) {
   return 16 * t.teams * (head_dim + t.key_parts * (2 * kTile + 8));
+}
+
+bool teams_fit(const Teams& t, const Capabilities& capabilities, const AttentionShape& shape) {
+  return (t.teams == 1 && t.key_parts == 1) ||
+         (prefill_workgroup_bytes(t, shape.head_dim) <= capabilities.limits.workgroup_bytes &&
+          t.teams * t.key_parts * kTeam <= capabilities.limits.invocations);
 }
 
 // Small workgroups keep a large GPU busy with short prompts and wait less for each other; teams that share their rows
@@ -59,16 +86,32 @@ uint32_t prefill_workgroup_bytes(const Teams& t, uint32_t head_dim) {
 // count there.
 Teams teams_for(const Capabilities& capabilities, const AttentionShape& shape, uint32_t tokens) {
   const uint64_t rows = uint64_t{tokens} * shape.heads_per_kv();
-  for (const Teams t : {Teams{2, 2}, Teams{2, 1}, Teams{1, 2}}) {
-    if (prefill_workgroup_bytes(t, shape.head_dim) <= capabilities.limits.workgroup_bytes &&
-        t.teams * t.key_parts * kTeam <= capabilities.limits.invocations) {
+  const std::string_view wish = wish_for(capabilities.kernels, "attention");
+  for (const bool wished : {true, false}) {
+    if (wished && wish.empty()) continue;
+    for (const Teams& t : kTeams) {
+      if (!teams_fit(t, capabilities, shape) || (wished && !names_variant(wish, t.words()))) continue;
       return {rows <= kRows ? 1 : t.teams, t.key_parts};
     }
   }
-  return {1, 1};
+  return kTeams[3];
 }
 
 }  // namespace
+
+std::vector<std::string> attention_variants(const Capabilities& capabilities, const AttentionShape& shape) {
+  std::vector<std::string> names;
+  for (const Teams& t : kTeams) {
+    if (teams_fit(t, capabilities, shape)) names.push_back(t.words());
+  }
+  return names;
+}
+
+std::vector<std::string> attention_decode_variants(const Capabilities& capabilities, const AttentionShape& shape) {
+  std::vector<std::string> names;
+  for (const uint32_t heads : possible_heads(capabilities, shape)) names.push_back(word_of_heads(heads));
+  return names;
+}
 
 void check_attention_shape(const AttentionShape& shape, const std::string& where, uint32_t largest) {
   const auto refuse = [&](const char* what, std::string expected, std::string got) {

@@ -27,6 +27,11 @@ struct AttentionShape {
   uint32_t heads_per_kv() const { return heads / kv_heads; }  // query heads of a kv head
 };
 
+// What wishes may name for such a layer on this device: "attention", of a prompt ("t2.k2": teams that share keys and
+// parts of the keys; "plain": one of each), and "attention_decode", of a token ("h4": query heads of a workgroup).
+std::vector<std::string> attention_variants(const Capabilities& capabilities, const AttentionShape& shape);
+std::vector<std::string> attention_decode_variants(const Capabilities& capabilities, const AttentionShape& shape);
+
 // Fails (kUnsupported) for shapes that the kernels do not do.
 void check_attention_shape(const AttentionShape& shape, const std::string& where, uint32_t largest = kMaxHeadDim);
 

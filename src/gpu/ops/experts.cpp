@@ -30,7 +30,8 @@ uint32_t u32(uint64_t value) { return static_cast<uint32_t>(value); }
 
 // x as integers of 16 bits: what the weights are made for, and whole pieces.
 bool takes_int16(const Capabilities& capabilities, const ExpertsShape& shape) {
-  return capabilities.int8_dot && shape.dtype == DType::kMXFP4 && shape.ffn % kPiece == 0;
+  return capabilities.int8_dot && shape.dtype == DType::kMXFP4 && shape.ffn % kPiece == 0 &&
+         !names_variant("float", wish_for(capabilities.kernels, "matvec"));
 }
 
 Tiles up_tiles(const Capabilities& capabilities, const ExpertsShape& shape) {

@@ -31,14 +31,19 @@ struct MatmulChoice {
   uint32_t tile_rows = 0, tile_tokens = 0;  // rows of W and tokens of a workgroup
   uint32_t splits = 1;                      // parts of the columns
 
-  std::string name() const;  // "int8 128x64 thread_tile=r8t4 … splits=1"
+  std::string name() const;   // "int8 128x64 thread_tile=r8t4 … splits=1"
+  std::string words() const;  // what a wish may name: "int8.128x64.t64.r4t8.b2.s1"; f16 is kFloat that holds W so
 };
 
-// A pure function.
+// A pure function. A wish for "matmul" is taken where the shape can be computed so, by the same kernel, tile and parts
+// whatever the tokens are.
 MatmulChoice choose_matmul(const Capabilities& capabilities, const MatmulShape& shape);
 
 // Every choice that computes the shape on such a device, for tests and tuning.
 std::vector<MatmulChoice> matmul_candidates(const Capabilities& capabilities, const MatmulShape& shape);
+
+// Those of them that a wish may name: the tiles that are chosen from, for every kernel that computes the shape.
+std::vector<MatmulChoice> matmul_variants(const Capabilities& capabilities, const MatmulShape& shape);
 
 // Bytes of scratch memory record_matmul() needs: 0 unless the choice splits. `weight` may have several parts, which use
 // the scratch one after the other.

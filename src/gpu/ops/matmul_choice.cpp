@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/error.h"
 #include "gpu/ops/matmul.h"
@@ -202,6 +203,50 @@ MatmulChoice choose_matrix(const Capabilities& capabilities, const MatmulShape& 
   return best;
 }
 
+// What choices are made from: tiles that fit, for every number of parts that is of use.
+void add_choices(std::vector<MatmulChoice>& choices, const Capabilities& capabilities, const MatmulShape& shape,
+                 MatmulKernel kernel, std::span<const MatmulTile> tiles, bool f16) {
+  for (const MatmulTile& tile : tiles) {
+    if (!fits(kernel, tile, capabilities.limits)) continue;
+    for (uint64_t splits = 1; splits <= max_splits(shape); splits *= 2) {
+      const bool useful = splits == 1 || workgroups(shape, tile) * splits <= 3 * kEnoughWorkgroups;
+      if (useful) choices.push_back(make_choice(kernel, tile, shape, splits, f16));
+    }
+  }
+}
+
+void add_matrix_choices(std::vector<MatmulChoice>& choices, const Capabilities& capabilities,
+                        const MatmulShape& shape) {
+  if (!takes_matrices(capabilities, shape)) return;
+  for (const MatrixTile& tile : kMatrixTiles) {
+    if (!fits(tile, capabilities.limits)) continue;
+    for (uint64_t splits = 1; splits <= max_splits(shape); splits *= 2) {
+      choices.push_back(make_choice(tile, shape, splits));
+    }
+  }
+}
+
+// Of the variants with the words of the wish the one most like what would be chosen: as many parts, then a tile as
+// large. `shape` has the tokens by which sums are made.
+std::optional<MatmulChoice> choose_wished(const Capabilities& capabilities, const MatmulShape& shape) {
+  const std::string_view wish = wish_for(capabilities.kernels, "matmul");
+  if (wish.empty()) return std::nullopt;
+  Capabilities unwished = capabilities;
+  unwished.kernels.clear();
+  const MatmulChoice usual = choose_matmul(unwished, shape);
+  if (names_variant(wish, usual.words())) return usual;
+  const auto unlike = [&](const MatmulChoice& choice) {
+    const auto area = [](const MatmulChoice& c) { return double{1} * c.tile_rows * c.tile_tokens; };
+    return std::pair(choice.splits != usual.splits, std::fabs(std::log2(area(choice) / area(usual))));
+  };
+  std::optional<MatmulChoice> best;
+  for (MatmulChoice& choice : matmul_variants(unwished, shape)) {
+    if (!names_variant(wish, choice.words())) continue;
+    if (!best || unlike(choice) < unlike(*best)) best = std::move(choice);
+  }
+  return best;
+}
+
 void need_tokens(const MatmulShape& shape) {
   if (shape.tokens == 0 || shape.rows == 0 || shape.cols == 0) {
     fail({.code = ErrorCode::kInternal,
@@ -218,11 +263,31 @@ std::string MatmulChoice::name() const {
   return fmt::format("{} {}x{} {} splits={}", name, tile_rows, tile_tokens, variant.name(), splits);
 }
 
+std::string MatmulChoice::words() const {
+  const auto chosen = [&](std::string_view name) -> std::string {
+    for (const auto& [snippet, choice] : variant.snippets) {
+      if (snippet == name) return choice;
+    }
+    return "";
+  };
+  const char* name = kernel == MatmulKernel::kMatrix ? "matrix"
+                     : kernel == MatmulKernel::kInt8 ? "int8"
+                     : chosen("matmul_w") == "f16"   ? "f16"
+                                                     : "f32";
+  std::string text = fmt::format("{}.{}x{}.t{}", name, tile_rows, tile_tokens, tile_tokens);
+  if (kernel != MatmulKernel::kMatrix) text += "." + chosen("thread_tile");
+  for (const auto& [constant, value] : variant.constants) {
+    if (constant == "buffers") text += fmt::format(".b{}", value);
+  }
+  return text + fmt::format(".s{}", splits);
+}
+
 MatmulChoice choose_matmul(const Capabilities& capabilities, const MatmulShape& shape) {
   need_tokens(shape);
   MatmulShape like = shape;
   like.like = 0;
   if (shape.like != 0) like.tokens = shape.like;
+  if (const auto wished = choose_wished(capabilities, like)) return *wished;
   const uint64_t fixed_splits = shape.like != 0 ? choose_matmul(capabilities, like).splits : 0;
   const MatmulKernel kernel = kernel_for(capabilities, like);
   const bool f16 = holds_f16(capabilities, shape);
@@ -259,26 +324,26 @@ MatmulChoice choose_matmul(const Capabilities& capabilities, const MatmulShape& 
   return make_choice(kernel, usable.back(), shape, max_splits(shape), f16);
 }
 
+std::vector<MatmulChoice> matmul_variants(const Capabilities& capabilities, const MatmulShape& shape) {
+  need_tokens(shape);
+  std::vector<MatmulChoice> choices;
+  add_matrix_choices(choices, capabilities, shape);
+  if (capabilities.int8_dot && is_quantized(shape.dtype) && !shape.exact) {
+    add_choices(choices, capabilities, shape, MatmulKernel::kInt8, kInt8Tiles, false);
+  }
+  if (may_hold_f16(capabilities, shape))
+    add_choices(choices, capabilities, shape, MatmulKernel::kFloat, kFloatTiles, true);
+  add_choices(choices, capabilities, shape, MatmulKernel::kFloat, kFloatTiles, false);
+  return choices;
+}
+
 std::vector<MatmulChoice> matmul_candidates(const Capabilities& capabilities, const MatmulShape& shape) {
   need_tokens(shape);
   std::vector<MatmulChoice> choices;
   const auto add = [&](MatmulKernel kernel, std::span<const MatmulTile> tiles, bool f16) {
-    for (const MatmulTile& tile : tiles) {
-      if (!fits(kernel, tile, capabilities.limits)) continue;
-      for (uint64_t splits = 1; splits <= max_splits(shape); splits *= 2) {
-        const bool useful = splits == 1 || workgroups(shape, tile) * splits <= 3 * kEnoughWorkgroups;
-        if (useful) choices.push_back(make_choice(kernel, tile, shape, splits, f16));
-      }
-    }
+    add_choices(choices, capabilities, shape, kernel, tiles, f16);
   };
-  if (takes_matrices(capabilities, shape)) {
-    for (const MatrixTile& tile : kMatrixTiles) {
-      if (!fits(tile, capabilities.limits)) continue;
-      for (uint64_t splits = 1; splits <= max_splits(shape); splits *= 2) {
-        choices.push_back(make_choice(tile, shape, splits));
-      }
-    }
-  }
+  add_matrix_choices(choices, capabilities, shape);
   const bool integers = capabilities.int8_dot && is_quantized(shape.dtype) && !shape.exact;
   if (integers) {
     add(MatmulKernel::kInt8, kInt8Tiles, false);

@@ -44,7 +44,8 @@ Variant choose_matvec(const Capabilities& capabilities, const MatvecShape& shape
   }
   uint64_t split = 1;
   while (split < kMaxSplit && split * 2 * rows <= lanes) split *= 2;
-  const bool int8 = !shape.exact && capabilities.int8_dot && is_quantised(shape.dtype);
+  const bool int8 = !shape.exact && capabilities.int8_dot && is_quantised(shape.dtype) &&
+                    !names_variant("float", wish_for(capabilities.kernels, "matvec"));
   const std::string dtype(kernel_name(shape.dtype));
   return {{{"weights", dtype}, {"matvec_x", int8 ? "int8" : "float"}, {"int_dots", int8 ? dtype : "none"}},
           {{"lanes", static_cast<double>(lanes)},

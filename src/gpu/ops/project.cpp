@@ -61,12 +61,12 @@ Prepared prepare(const Capabilities& capabilities, const Weight& weight, const E
 
 bool can_project(const Capabilities& capabilities, const MatvecShape& shape) {
   const Tiles t = epilogue_tiles(capabilities, shape, {});
-  const bool int8 = capabilities.int8_dot && takes_int8(shape.dtype);
+  const bool int8 = decodes_with_int8(capabilities, shape.dtype);
   return shape.cols % 4 == 0 && project_workgroup_bytes(shape.cols, int8, t) <= capabilities.limits.workgroup_bytes;
 }
 
 Variant choose_project(const Capabilities& capabilities, const MatvecShape& shape, const Epilogue& epilogue) {
-  const bool int8 = capabilities.int8_dot && takes_int8(shape.dtype);
+  const bool int8 = decodes_with_int8(capabilities, shape.dtype);
   const Tiles t = epilogue_tiles(capabilities, shape, epilogue);
   const std::string dtype(shape.mixed ? "q4_k_q6_k" : kernel_name(shape.dtype));
   double glu = 0;
@@ -110,7 +110,7 @@ void record_project(Recording& recording, const std::string& step, const Weight&
 }
 
 bool can_project_stored(const Capabilities& capabilities, const MatvecShape& shape) {
-  return capabilities.int8_dot && takes_int8(shape.dtype) && !shape.mixed && shape.cols % kPiece == 0;
+  return decodes_with_int8(capabilities, shape.dtype) && !shape.mixed && shape.cols % kPiece == 0;
 }
 
 void record_project_stored(Recording& recording, const std::string& step, const Weight& weight, const BoundBuffer& x,
@@ -182,7 +182,7 @@ void record_project_norm(Recording& recording, const std::string& step, const We
 namespace {
 
 bool is_int8(const Capabilities& capabilities, const Weight& weight) {
-  return capabilities.int8_dot && takes_int8(weight.dtype);
+  return decodes_with_int8(capabilities, weight.dtype);
 }
 
 // What a team of threads of project_batch takes at a time (ops/lib/column_sums.wgsl).

@@ -34,7 +34,13 @@ uint64_t steps_of(uint64_t pieces, const Tiles& t) { return div_up(div_up(pieces
 
 uint64_t pieces_of(uint64_t cols) { return std::max<uint32_t>(1, div_up(cols, kPiece)); }
 
+bool decodes_with_int8(const Capabilities& capabilities, DType weights) {
+  return capabilities.int8_dot && takes_int8(weights) &&
+         !names_variant("float", wish_for(capabilities.kernels, "matvec"));
+}
+
 uint32_t one_subgroup_size(const Capabilities& capabilities) {
+  if (names_variant("plain", wish_for(capabilities.kernels, "matvec"))) return 0;
   const bool one = capabilities.subgroups && capabilities.subgroup_min == capabilities.subgroup_max;
   return one && capabilities.subgroup_min >= 4 ? capabilities.subgroup_min : 0;
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "format/dtype.h"
 #include "gpu/webgpu/capabilities.h"
 
 namespace doppler::gpu {
@@ -19,7 +20,14 @@ struct Tiles {
 
 uint64_t pieces_of(uint64_t cols);
 
-// The one size that all subgroups have; 0 where they differ or there are none.
+// What a wish for "matvec", the products of decode, may name.
+inline constexpr const char* kMatvecWords[] = {"int8", "float", "subgroup", "plain"};
+
+// Does x become int8 for weights that take it so? Where the device has packed dot products, and nobody wished
+// otherwise.
+bool decodes_with_int8(const Capabilities& capabilities, DType weights);
+
+// The one size that all subgroups have; 0 where they differ, there are none, or nobody wants them.
 uint32_t one_subgroup_size(const Capabilities& capabilities);
 
 // pairs: gate and up of an output meet in one team.

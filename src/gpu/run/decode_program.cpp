@@ -55,6 +55,7 @@ bool DecodeProgram::possible(const GpuContext& context) {
   if (context.paged || !context.tables.empty()) return false;  // the host must know every token
   if (!context.config.makes_text()) return false;              // there is no next token
   const Capabilities& capabilities = context.device.capabilities();
+  if (wish_for(capabilities.kernels, "decode") == "steps") return false;
   for (size_t g = 0; g < context.groups.size(); ++g) {
     const FusedGroup& group = context.groups[g];
     if (group.fusion == Fusion::kProjectNorm) {

@@ -9,6 +9,7 @@
 #include "base/timeline.h"
 #include "gpu/run/decode_program.h"
 #include "gpu/run/expert_pager.h"
+#include "gpu/run/kernel_kinds.h"
 #include "gpu/run/step_program.h"
 
 namespace doppler {
@@ -45,8 +46,12 @@ int block_for(const ModelConfig& config, const ExecutorOptions& options) {
 
 class GpuExecutor : public Executor {
  public:
-  GpuExecutor(const ModelConfig& config, const Plan& plan, const Weights& weights, const ExecutorOptions& options)
-      : device_({.adapter = options.device, .unchecked = !options.checked}),
+  GpuExecutor(const ModelConfig& config, const Plan& plan, const Weights& weights, const ExecutorOptions& options,
+              const GpuTuning& tuning)
+      : device_({.adapter = options.device,
+                 .unchecked = !options.checked,
+                 .kernels = options.kernels,
+                 .believed = tuning.believed}),
         block_(block_for(config, options)),
         width_(plan.values[static_cast<size_t>(plan.steps.back().output)].width),
         budget_{options.gpu_memory, static_cast<int>(max_rows_of_logits(config)), 0},
@@ -55,6 +60,7 @@ class GpuExecutor : public Executor {
            weights, cache_size(options), budget_.bytes > 0, adapters_.get()),
         memory_(std::make_shared<ActivationBuffers>(c_, share_buffers(c_.plan, single_steps(c_.plan)), block_)),
         weights_(weights) {
+    check_kernel_wishes(options.kernels, kernel_kinds(), name());
     if (adapters_) cache().set_standard_adapters(adapters_->standard);
     if (budget_.bytes > 0) pager_ = place_experts(c_, weights_, budget_);
   }
@@ -73,6 +79,7 @@ class GpuExecutor : public Executor {
     const auto found = kernels_.find(step.name);
     return found == kernels_.end() ? "" : found->second;
   }
+  std::vector<KernelKind> kernel_kinds() const override { return gpu::kernel_kinds(c_); }
   DeviceCounters counters() const override {
     DeviceCounters counters{device_.submits(), device_.dispatches(), device_.allocated_bytes()};
     counters.expert_hits = hits_before_ + (pager_ ? pager_->hits() : 0);
@@ -622,7 +629,12 @@ class GpuExecutor : public Executor {
 
 std::unique_ptr<Executor> make_gpu_executor(const ModelConfig& config, const Plan& plan, const Weights& weights,
                                             const ExecutorOptions& options) {
-  return std::make_unique<GpuExecutor>(config, plan, weights, options);
+  return make_gpu_executor(config, plan, weights, options, GpuTuning{});
+}
+
+std::unique_ptr<Executor> make_gpu_executor(const ModelConfig& config, const Plan& plan, const Weights& weights,
+                                            const ExecutorOptions& options, const GpuTuning& tuning) {
+  return std::make_unique<GpuExecutor>(config, plan, weights, options, tuning);
 }
 
 }  // namespace doppler

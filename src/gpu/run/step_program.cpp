@@ -12,10 +12,9 @@
 namespace doppler::gpu {
 namespace {
 
-// How a block's products are made, so that a prompt's numbers do not depend on how it is cut.
-constexpr uint64_t kLikeTokens = 512;
-
 uint64_t f32_bytes(int width, int rows) { return static_cast<uint64_t>(width) * static_cast<uint64_t>(rows) * 4; }
+
+}  // namespace
 
 MatmulShape matmul_shape(const Weight& weight, int tokens) {
   MatmulShape shape;
@@ -28,8 +27,6 @@ MatmulShape matmul_shape(const Weight& weight, int tokens) {
   shape.like = kLikeTokens;
   return shape;
 }
-
-}  // namespace
 
 ExpertMatmulShape expert_shape(const GpuContext& context, const Step& step, int tokens) {
   const auto& op = std::get<ExpertMatMul>(step.op);

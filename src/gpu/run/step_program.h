@@ -12,6 +12,10 @@
 
 namespace doppler::gpu {
 
+// How a block's products are made, so that a prompt's numbers do not depend on how it is cut.
+inline constexpr int kLikeTokens = 512;
+MatmulShape matmul_shape(const Weight& weight, int tokens);
+
 // The steps of experts by themselves: a block's, or those of a single token that are recomputed for taps.
 
 // What the products of experts of up to `tokens` tokens need besides their values: the grouping, and x as int8 where it

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "model/kernel_wishes.h"
+
 namespace doppler::gpu {
 
 class Device;
@@ -33,7 +35,8 @@ struct Capabilities {
   bool int8_dot = false;       // dot4I8Packed and friends
   bool int8_emulated = false;  // …made of shifts and products (Metal), so that f16 is faster where there is much to do
   bool timestamps = false;
-  bool software = false;  // the "GPU" is the CPU
+  bool software = false;      // the "GPU" is the CPU
+  KernelWishes kernels = {};  // of whoever runs the model: what choice functions take where it can be done
 };
 
 struct AdapterInfo {

@@ -498,6 +498,8 @@ Device::Device(const DeviceOptions& options) : state_(std::make_shared<DeviceSta
     capabilities.subgroup_size = probe_subgroup_size(*this);
     capabilities.subgroups = capabilities.subgroup_size != 0;
   }
+  capabilities.kernels = options.kernels;
+  if (options.believed) options.believed(capabilities);
 }
 
 Device::~Device() = default;

@@ -102,6 +102,9 @@ struct DeviceOptions {
   int adapter = -1;        // index into list_adapters(); -1: the first
   bool unchecked = false;  // no bounds checks in kernels, no zeroing of workgroup memory. For proven kernels only.
   bool plain = false;      // take none of the optional features but timestamps, as a lesser device would
+  KernelWishes kernels = {};
+  // For tests: what the device is then believed to do.
+  std::function<void(Capabilities&)> believed = {};
 };
 
 // The adapters of this machine, hardware first. Fails if there is no WebGPU at all.
