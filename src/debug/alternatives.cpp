@@ -38,6 +38,21 @@ void norm_choices(ChangeList& list, const Norm& op) {
   }
 }
 
+// Pages of the GPU's cache, and tiles of keys of the CPU's, in the place of each other: a table that was not brought
+// up to date. Queries before the first wrong one read the right ones.
+void stale_pages(ChangeList& list, int first_bad, int rows) {
+  const auto named = [](int begin, int size) { return fmt::format("positions {} to {}", begin, begin + size - 1); };
+  for (const int size : {64, 16}) {
+    for (int begin = 0; begin <= std::min(rows - 1, 255); begin += size) {
+      for (int other = 0; other + size <= std::min(rows, 256); other += size) {
+        if (other == begin) continue;
+        list.add("page of the cache for " + named(begin, size), "its own", "that of " + named(other, size),
+                 [stale = StalePage{begin, other, size, first_bad}](Formula& f) { f.attention.stale = stale; });
+      }
+    }
+  }
+}
+
 void attention_choices(ChangeList& list, const Attention& op, int first_bad, int rows) {
   const ModelConfig& config = list.model().config;
   std::vector<int> windows{0};
@@ -102,6 +117,7 @@ void attention_choices(ChangeList& list, const Attention& op, int first_bad, int
     list.add("values in the cache", "at their position", there,
              [shift](Formula& f) { f.attention.value_shift = shift; });
   }
+  stale_pages(list, first_bad, rows);
   for (int j = 0; j < std::min(rows - 1, 128); ++j) {
     list.add("token seen later", "every one", fmt::format("all but that of position {}", j),
              [j](Formula& f) { f.attention.lost = j; });

@@ -16,9 +16,11 @@ size_t kv_head_of(const AttentionGuess& guess, int head) {
   return 0;
 }
 
-// The key or value that lies at position j; null where there is none.
-const float* at(std::span<const float> x, const AttentionRows& rows, const AttentionGuess& guess, int j, int shift,
-                int head) {
+// The key or value that a query at p finds at position j; null where there is none.
+const float* at(std::span<const float> x, const AttentionRows& rows, const AttentionGuess& guess, int p, int j,
+                int shift, int head) {
+  const StalePage& stale = guess.stale;
+  if (p >= stale.since && j >= stale.begin && j < stale.begin + stale.size) j += stale.other - stale.begin;
   if (j - shift < 0 || j - shift >= rows.rows) return nullptr;
   const auto dim = static_cast<size_t>(guess.op.head_dim);
   const size_t width = dim * static_cast<size_t>(guess.op.kv_heads);
@@ -39,7 +41,7 @@ void weigh(const AttentionRows& rows, const AttentionGuess& guess, int head, siz
   double highest = h < guess.sinks.size() ? guess.sinks[h] : -HUGE_VAL, total = 0;
   for (int j = first; j <= last; ++j) {
     if (!seen(j)) continue;
-    const float* k = at(rows.k, rows, guess, j, guess.key_shift, head);
+    const float* k = at(rows.k, rows, guess, p, j, guess.key_shift, head);
     double score = 0;
     for (size_t i = 0; k && i < dim; ++i) score += static_cast<double>(q[i]) * k[i];
     score *= op.scale;
@@ -70,7 +72,7 @@ std::vector<float> attend(const AttentionRows& rows, const AttentionGuess& guess
       weigh(rows, guess, head, row, p, weights);
       std::fill(mixed.begin(), mixed.end(), 0.0);
       for (size_t j = 0; j < weights.size(); ++j) {
-        const float* v = at(rows.v, rows, guess, static_cast<int>(j), guess.value_shift, head);
+        const float* v = at(rows.v, rows, guess, p, static_cast<int>(j), guess.value_shift, head);
         if (weights[j] == 0 || !v) continue;
         for (size_t i = 0; i < dim; ++i) mixed[i] += weights[j] * v[i];
       }

@@ -19,6 +19,13 @@ struct AttentionRows {
 // Which key head a head reads: neighbours share one (the model's way), every kv_heads-th does, or counted backwards.
 enum class HeadMap : uint8_t { kNeighbours, kModulo, kBackwards };
 
+// A page of the cache that a table does not show: queries from `since` on read the keys and values at positions `begin`
+// to begin + size - 1 from those that begin at `other`.
+struct StalePage {
+  int begin = 0, other = 0, size = 0;  // size 0: no page is stale
+  int since = 0;
+};
+
 struct AttentionGuess {
   Attention op;
   int newest = 0;              // keys p + op.ahead + newest at most are seen by position p
@@ -27,6 +34,7 @@ struct AttentionGuess {
   int key_shift = 0,
       value_shift = 0;  // what lies at position j is token j - shift's; nothing (zeros) where there is none
   int lost = -1;        // later tokens do not see this one
+  StalePage stale = {};
 };
 
 // [queries, heads·head_dim]

@@ -128,6 +128,8 @@ std::string probabilities(const PageContents& page) {
 
 }  // namespace
 
+std::string_view page_style() { return kStyle; }
+
 std::string debug_page(const PageContents& page) {
   std::string html = fmt::format(
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "

@@ -1,6 +1,8 @@
 // One self-contained page of a debug run: no script from elsewhere, no font, nothing to fetch.
 #pragma once
 
+#include <string_view>
+
 #include "debug/compare.h"
 
 namespace doppler {
@@ -28,5 +30,8 @@ struct PageContents {
 };
 
 std::string debug_page(const PageContents& contents);
+
+// What such a page looks like, for a style element.
+std::string_view page_style();
 
 }  // namespace doppler

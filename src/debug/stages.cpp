@@ -70,7 +70,22 @@ Stages capture_run(Executor& executor, const Plan& plan, std::span<const int32_t
   };
   executor.set_tap_at(both, steps);
   std::vector<int32_t> text(tokens.begin(), tokens.end());
-  std::span<const float> logits = context.forward(tokens, Logits::kAll);
+  const size_t decoded = static_cast<size_t>(options.decoded);
+  std::span<const float> logits = context.forward(tokens.first(tokens.size() - decoded), Logits::kAll);
+  if (decoded > 0) {
+    TapSteps unfused = steps;
+    for (const Step& step : plan.steps) {
+      if (taps(steps, step)) unfused.insert(step.name);
+    }
+    for (const Step& step : plan.steps) {
+      if (std::holds_alternative<Glu>(step.op)) unfused.erase(step.name);
+    }
+    executor.set_tap_at(both, unfused);
+    for (size_t i = tokens.size() - decoded; i < tokens.size(); ++i) {
+      const BatchItem item{&context.sequence(), tokens.subspan(i, 1), Phase::kDecode, Logits::kAll};
+      logits = executor.run(std::span(&item, 1));
+    }
+  }
   const auto vocab = static_cast<size_t>(plan.values[static_cast<size_t>(plan.steps.back().output)].width);
   const auto likeliest = [&] {
     const std::span<const float> last = logits.last(vocab);

@@ -57,6 +57,9 @@ TapSteps steps_of_layers(const Plan& plan, std::span<const int> layers);
 // prompt_ids). Fails before anything runs if what is captured would not fit in `max_bytes`.
 struct CaptureOptions {
   int generate = 0;
+  // Of the tokens the last ones, which run one by one in Phase::kDecode; what a feed-forward's halves make of each
+  // other is not tapped there, so that a backend may leave it in the form its next product takes.
+  int decoded = 0;
   size_t max_bytes = size_t{4} << 30;
   Tap watch = {};  // sees all of it as soon as it is there: on a GPU after each submit
 };

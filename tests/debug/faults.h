@@ -21,11 +21,12 @@ struct AlteredModel {
   Weights weights;
   std::list<std::vector<std::byte>> bytes;  // of weights that were changed
   int slip_at = -1;                         // the position counter jumps by one before this token
+  int stale_at = -1;                        // from this token on the second page of the cache is read from the first
 };
 
 struct Fault {
   std::string name;
-  std::string model;  // "gemma3-a f32", or "tiny"
+  std::string model;  // "gemma3-a f32", "tiny", or with a prompt of several pages "llama-a f32 long"
   std::string step;   // the first that is wrong
   std::string cause;  // part of the sentence
   std::function<void(AlteredModel&)> plant;
@@ -127,6 +128,8 @@ inline std::vector<Fault> planted_faults() {
        [](AlteredModel& f) { corrupt_block(f, "layer5.gate_proj", 333, 1); }},
       {"KvPositionOffByOne", "gemma3-a f32", "layer0.q_rope", "position p + 1 from 11 on where the plan says p",
        [](AlteredModel& f) { f.slip_at = 11; }},
+      {"StalePageTable", "llama-a f32 long", "layer0.attention", "page of the cache for positions",
+       [](AlteredModel& f) { f.stale_at = 130; }},
   };
 }
 

@@ -55,6 +55,44 @@ class Slipping : public Executor {
   bool hidden_ = false;
 };
 
+// Goes on from token `at` with a table whose second page is the first.
+class StaleTable : public Executor {
+ public:
+  StaleTable(std::unique_ptr<Executor> inner, int at) : inner_(std::move(inner)), at_(at) {}
+  std::string_view name() const override { return inner_->name(); }
+  KvCache& cache() override { return inner_->cache(); }
+  size_t context_bytes() const override { return inner_->context_bytes(); }
+  void set_tap(Tap tap) override { inner_->set_tap(std::move(tap)); }
+  std::span<const float> run(std::span<const BatchItem> batch) override {
+    const BatchItem& item = batch[0];
+    const size_t at = static_cast<size_t>(at_);
+    run_piece(item, item.tokens.first(at));
+    show(*item.sequence, {});
+    const std::span<const float> logits = run_piece(item, item.tokens.subspan(at));
+    show(*item.sequence, taken_);
+    return logits;
+  }
+
+ private:
+  // Puts these blocks in the place of each group's second, or the first where none are given; keeps what was there.
+  void show(Sequence& sequence, const std::vector<int32_t>& blocks) {
+    KvCache::Place place = cache().place_of(sequence);
+    taken_.clear();
+    for (size_t g = 0; g < place.tables.size(); ++g) {
+      taken_.push_back(std::exchange(place.tables[g][1], blocks.empty() ? place.tables[g][0] : blocks[g]));
+    }
+    cache().place(sequence, place);
+  }
+  std::span<const float> run_piece(const BatchItem& item, std::span<const int32_t> tokens) {
+    const BatchItem piece{item.sequence, tokens, inner_->phase_of_prompt(tokens.size()), item.want};
+    return inner_->run(std::span(&piece, 1));
+  }
+
+  std::unique_ptr<Executor> inner_;
+  const int at_;
+  std::vector<int32_t> taken_;
+};
+
 class PlantedFaults : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -66,7 +104,7 @@ class PlantedFaults : public ::testing::TestWithParam<std::string> {
     if (model == "tiny") return LoadedModel::load(DOPPLER_SOURCE_DIR "/models/tiny");
     const size_t blank = model.find(' ');
     ConvertOptions options;
-    options.recipe = recipe_named(model.substr(blank + 1));
+    options.recipe = recipe_named(model.substr(blank + 1, model.find(' ', blank + 1) - blank - 1));
     options.no_tokenizer = true;
     convert(DOPPLER_TEST_DATA "/models/" + model.substr(0, blank), scratch / "model", options);
     return LoadedModel::load(scratch / "model");
@@ -74,13 +112,18 @@ class PlantedFaults : public ::testing::TestWithParam<std::string> {
 
   std::vector<int32_t> prompt(const std::string& model) {
     if (model == "tiny") return {2, 513, 665, 442, 365, 992, 418};
-    return testing::Reference(DOPPLER_TEST_DATA "/models/" + model.substr(0, model.find(' '))).ids("prompt_ids");
+    std::vector<int32_t> ids =
+        testing::Reference(DOPPLER_TEST_DATA "/models/" + model.substr(0, model.find(' '))).ids("prompt_ids");
+    constexpr size_t kLong = 150;  // tokens
+    while (model.ends_with(" long") && ids.size() < kLong) ids.push_back((5 * ids[ids.size() - 7] + 3) % 250);
+    return ids;
   }
 
   std::unique_ptr<Executor> executor(const AlteredModel& f) {
-    const ExecutorOptions options{.context = 128, .threads = 2, .checked = true};
+    const ExecutorOptions options{.context = 256, .threads = 2, .checked = true};
     std::unique_ptr<Executor> made = GetParam() == "webgpu" ? make_gpu_executor(f.config, f.plan, f.weights, options)
                                                             : make_cpu_executor(f.config, f.plan, f.weights, options);
+    if (f.stale_at >= 0) made = std::make_unique<StaleTable>(std::move(made), f.stale_at);
     if (f.slip_at >= 0) made = std::make_unique<Slipping>(std::move(made), f.slip_at);
     return made;
   }
@@ -102,23 +145,23 @@ TEST_P(PlantedFaults, AreFoundByTheNameOfTheirStep) {
     const bool fresh = !healthy.model;
     if (fresh) {
       healthy.model = std::make_unique<LoadedModel>(load(fault.model, healthy.scratch));
-      const auto truth = make_executor(*healthy.model, "ref", {.context = 128});
+      const auto truth = make_executor(*healthy.model, "ref", {.context = 256});
       healthy.reference = capture_run(*truth, healthy.model->plan, tokens, {});
     }
     const LoadedModel& model = *healthy.model;
     const Bounds bounds = bounds_for(model.weights, true);
-    AlteredModel faulty{model.config, model.plan, model.weights, {}, -1};
+    AlteredModel faulty{model.config, model.plan, model.weights, {}};
     if (fresh) {
       const Stages run = capture_run(*executor(faulty), faulty.plan, tokens, {});
       const Comparison well =
-          compare_stages(run, healthy.reference, {faulty.config, faulty.plan, faulty.weights, 128}, bounds);
+          compare_stages(run, healthy.reference, {faulty.config, faulty.plan, faulty.weights, 256}, bounds);
       ASSERT_EQ(well.first_bad, "") << well.cause << " error " << well.stages.back().rel_error << " element "
                                     << well.stages.back().element_error;
     }
     fault.plant(faulty);
     const Stages run = capture_run(*executor(faulty), faulty.plan, tokens, {});
     const Comparison ill =
-        compare_stages(run, healthy.reference, {faulty.config, faulty.plan, faulty.weights, 128}, bounds);
+        compare_stages(run, healthy.reference, {faulty.config, faulty.plan, faulty.weights, 256}, bounds);
     EXPECT_EQ(ill.first_bad, fault.step) << ill.cause;
     EXPECT_NE(ill.cause.find(fault.cause), std::string::npos) << ill.cause;
     ASSERT_FALSE(ill.stages.empty());
