@@ -77,18 +77,18 @@ budget format 3590
 budget tokenizer 3750
 budget jinja 6900
 budget grammar 3540
-budget model 3417
+budget model 3535
 budget import 4239
 budget convert 2930
 budget hub 2100
 budget ref 644
-budget cpu 8400
-budget gpu 16863
-budget debug 4000
+budget cpu 8477
+budget gpu 17097
+budget debug 4495
 budget cluster 1520
-budget engine 3928
-budget bench 2830
-budget serve 5078
-budget cli 6687
+budget engine 4119
+budget bench 2835
+budget serve 5083
+budget cli 7112
 budget api 675
 exit $status

@@ -32,6 +32,7 @@ struct InferenceWorkload {
   int device = -1;                         // which GPU
   uint64_t gpu_memory = 0;                 // bytes the model may take there; 0: no bound
   std::vector<AdapterSpec> adapters = {};  // beside the model's weights, in this process
+  std::string kernels = {};                // chosen by hand, as parse_kernel_wishes() reads them
   int decode_batch = 0;                    // tokens a GPU chooses in one go; 0: as engine/decode_loop.h says
   std::string backend = "auto";
   std::vector<int> tapped_layers = {};   // decode with taps there: what looking costs

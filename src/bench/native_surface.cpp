@@ -76,7 +76,8 @@ class NativeSurface : public BenchSurface {
                                .threads = workload_.threads,
                                .device = workload_.device,
                                .gpu_memory = workload_.gpu_memory,
-                               .adapters = load_adapters(*model_, workload_.adapters)});
+                               .adapters = load_adapters(*model_, workload_.adapters),
+                               .kernels = parse_kernel_wishes(workload_.kernels)});
     const double ms = ms_since(start);
     trace_steps(*executor_, *model_);
     if (!workload_.tapped_layers.empty()) {

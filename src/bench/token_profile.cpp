@@ -31,7 +31,8 @@ TokenProfile profile_token(const std::filesystem::path& path, const InferenceWor
                                        .threads = workload.threads,
                                        .device = workload.device,
                                        .gpu_memory = workload.gpu_memory,
-                                       .adapters = load_adapters(model, workload.adapters)});
+                                       .adapters = load_adapters(model, workload.adapters),
+                                       .kernels = parse_kernel_wishes(workload.kernels)});
   Context position(*executor);
   std::vector<int32_t> text = random_prompt(workload.prompt_tokens, model.config.vocab);
   const Likeliest first = likeliest(position.forward(text, Logits::kLast));

@@ -89,6 +89,7 @@ void check_for_browser(const std::string& model, const InferenceWorkload& worklo
   }
   if (workload.device >= 0) refuse("--device", "a page cannot choose among GPUs, the browser does");
   if (!workload.adapters.empty()) refuse("--lora", "a page's engine reads no adapters");
+  if (!workload.kernels.empty()) refuse("--kernel", "the page's engine chooses its kernels by itself");
   if (workload.gpu_memory > 0) refuse("--gpu-memory", "experts are paged from mapped files, which a page has not");
   const ModelKind kind = model_kind(model);
   const bool stray_file = file_exists(model) && !file_exists(fs::path(model) / "manifest.json");
@@ -192,6 +193,7 @@ void add_bench(Verb app) {
   inference.add_option("--device", arguments->workload.device, "Which GPU, as doppler devices counts them");
   add_gpu_memory(inference, arguments->workload.gpu_memory);
   add_lora(inference, arguments->adapters);
+  add_kernel(inference, arguments->workload.kernels);
   inference
       .add_option("--decode-batch", arguments->workload.decode_batch,
                   "Tokens a GPU chooses in one go (default: as many as take a twentieth of a second)")

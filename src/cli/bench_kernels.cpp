@@ -6,8 +6,10 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/files.h"
 #include "base/json.h"
 #include "cli/kernel_choice.h"
+#include "cli/kernel_page.h"
 #include "cli/verbs.h"
 
 namespace doppler {
@@ -47,9 +49,9 @@ void print_kernel_speeds(const KernelSpeeds& arguments) {
     std::fflush(stdout);
   }
   if (results.empty()) arguments.fail_without_cases();
-  if (arguments.json) {
-    fmt::print("{}\n", Json{{"device", device.info().name}, {"copyGbPerSecond", peak}, {"kernels", results}}.dump(1));
-  }
+  const Json all{{"device", device.info().name}, {"copyGbPerSecond", peak}, {"kernels", results}};
+  if (!arguments.html.empty()) write_file_whole(arguments.html, kernel_page(all));
+  if (arguments.json) fmt::print("{}\n", all.dump(1));
 }
 
 void add_bench_kernels(Verb bench) {
@@ -58,6 +60,7 @@ void add_bench_kernels(Verb bench) {
   arguments->declare(kernels);
   kernels.add_flag("--checked", arguments->checked, "With bounds checks in kernels");
   kernels.add_flag("--plain", arguments->plain, "Without subgroups and other optional features");
+  kernels.add_option("--html", arguments->html, "Write one page with charts and tables to this file");
   kernels.finish(arguments->json, "Example:\n  doppler bench kernels --filter matvec",
                  [arguments] { print_kernel_speeds(*arguments); });
 }

@@ -10,8 +10,11 @@
 #include "base/say.h"
 #include "base/version.h"
 #include "cli/debug_page.h"
+#include "cli/debug_variants.h"
 #include "cli/open_model.h"
+#include "cli/peer.h"
 #include "cli/verbs.h"
+#include "debug/health.h"
 #include "debug/probe.h"
 #include "debug/report.h"
 #include "engine/backend.h"
@@ -22,7 +25,7 @@ namespace {
 constexpr const char* kUsualPrompt = "The color of the sky is";
 
 struct DebugArguments {
-  std::string model, prompt, prompt_file, backend = "auto", compare, dump, bundle, html, head;
+  std::string model, prompt, prompt_file, backend = "auto", compare, dump, bundle, html, head, kernel;
   std::vector<int32_t> prompt_ids;
   std::vector<int> layers, positions;
   std::vector<std::string> watch, probes;
@@ -174,6 +177,28 @@ void write_dump(const std::string& folder, const Stages& run, const LoadedModel&
   writer.commit();
 }
 
+// What can be told without a reference.
+void look_for_anomalies(const DebugArguments& a, const LoadedModel& model, const Stages& run, Json& json) {
+  json["shape"] = shape_of_model(model.config);
+  json["like"] = kind_of_model(model.config);
+  json["anomalies"] = Json::array();
+  const std::vector<Anomaly> anomalies = find_anomalies(run, model.config, model.plan);
+  for (const Anomaly& anomaly : anomalies) {
+    json["anomalies"].push_back({{"stage", anomaly.step},
+                                 {"position", anomaly.position},
+                                 {"what", anomaly.what},
+                                 {"expected", anomaly.expected},
+                                 {"got", anomaly.got}});
+  }
+  if (a.json) return;
+  const Json* top = find(json, "top");
+  const std::string next = top && !top->empty() ? visible((*top)[0]["text"].get<std::string>()) : "";
+  fmt::print("{}", health_table(run, model.config, next));
+  for (const Anomaly& anomaly : anomalies) {
+    fmt::print("{}{}\n", &anomaly == anomalies.data() ? "\nAnomalies\n  " : "  ", anomaly.text());
+  }
+}
+
 // The run with its taps; --nan-check ends it at the first value that is not finite.
 Stages run_watched(const DebugArguments& a, const LoadedModel& model, Executor& executor,
                    std::span<const int32_t> prompt, const TapSteps& steps) {
@@ -210,7 +235,9 @@ void debug(const DebugArguments& a) {
   const LoadedModel model = open_model(path);
   if (a.tokens > 0) model.need_text();
   std::unique_ptr<Stages> reference;
-  if (!a.compare.empty() && !is_backend(a.compare)) reference = std::make_unique<Stages>(read_reference(a.compare));
+  const bool variants = a.compare == "variants", peer = a.compare == "llama.cpp";
+  if (!a.compare.empty() && !is_backend(a.compare) && !variants && !peer)
+    reference = std::make_unique<Stages>(read_reference(a.compare));
   std::vector<int32_t> prompt = prompt_of(a, model, reference.get());
   if (reference && !reference->prompt_ids.empty() && reference->prompt_ids != prompt) {
     fail({.code = ErrorCode::kUsage,
@@ -231,7 +258,12 @@ void debug(const DebugArguments& a) {
                                 .threads = a.threads,
                                 .device = a.device,
                                 .gpu_memory = a.gpu_memory,
-                                .adapters = load_adapters(model, adapter_specs(a.adapters))};
+                                .adapters = load_adapters(model, adapter_specs(a.adapters)),
+                                .kernels = parse_kernel_wishes(a.kernel)};
+  if (variants) {
+    if (!debug_variants(model, backend, options, prompt, a.bound, !a.no_verify, a.json)) throw CheckFailed{};
+    return;
+  }
   const auto executor = make_executor(model, backend.name, options, !a.no_verify);
   Stages run = run_watched(a, model, *executor, prompt, steps);
   run.artefact = artefact;
@@ -251,8 +283,12 @@ void debug(const DebugArguments& a) {
     };
     if (!a.json) describe_bundle(run, artefact, model);
   }
-  if (!a.compare.empty() && !reference) {
-    const auto other = make_executor(model, a.compare, options, false);
+  if (peer) {
+    reference = std::make_unique<Stages>(peer_logits(path, model, prompt, a.threads));
+  } else if (!a.compare.empty() && !reference) {
+    ExecutorOptions chosen_by_itself = options;
+    chosen_by_itself.kernels.clear();
+    const auto other = make_executor(model, a.compare, chosen_by_itself, false);
     reference = std::make_unique<Stages>(capture_run(*other, model.plan, prompt, steps));
   }
   Json json = Json::object();
@@ -260,7 +296,8 @@ void debug(const DebugArguments& a) {
   const std::vector<int> positions = a.positions.empty() ? std::vector<int>{-1} : a.positions;
   std::unique_ptr<Comparison> comparison;
   if (reference) {
-    const bool same_weights = is_backend(a.compare) || (!artefact.empty() && run.artefact == reference->artefact);
+    const bool same_weights =
+        is_backend(a.compare) || peer || (!artefact.empty() && run.artefact == reference->artefact);
     Bounds bounds = bounds_for(model.weights, same_weights);
     if (a.bound > 0) bounds = {a.bound, a.bound, std::max(0.5, 10 * a.bound)};
     const DebuggedModel debugged{model.config, model.plan, model.weights, context, options.adapters.get()};
@@ -268,6 +305,10 @@ void debug(const DebugArguments& a) {
     faulty = !comparison->first_bad.empty() || comparison->stages.empty();
     json = comparison_json(*comparison, model.plan, kernel);
     if (!a.json) fmt::print("{}", comparison_table(*comparison, run, model.plan, kernel));
+    if (!a.json && peer && run.find("logits")) {
+      fmt::print("{}", likeliest_table(*run.find("logits"), *reference->find("logits"),
+                                       [&](int32_t id) { return quoted_piece(model, id); }));
+    }
   } else {
     json["stages"] = statistics_json(run, positions);
     if (!a.json) fmt::print("{}", statistics_table(run, model.plan, positions));
@@ -279,6 +320,7 @@ void debug(const DebugArguments& a) {
   const Stage* logits = run.find("logits");
   if (logits) json.update(logits_json(a, model, logits->row(logits->rows() - 1)));
   if (logits && !a.json) print_logits(json);
+  if (!reference) look_for_anomalies(a, model, run, json);
   if (a.nan_check) {
     json["not_finite"] = nullptr;
     if (!a.json) fmt::print("\nEvery value is finite.\n");
@@ -310,7 +352,9 @@ void add_debug(Verb app) {
   verb.add_option("--prompt-ids", a->prompt_ids, "The text as token ids: 2,5,9").delimiter(',').one_word();
   verb.add_flag("--chat", a->chat, "Put the prompt through the model's chat template");
   verb.add_option("--compare", a->compare,
-                  "cpu, ref, webgpu, a folder written by --dump, or a reference.safetensors: stop at the first stage "
+                  "cpu, ref, webgpu, variants (each variant of the backend's kernels, or those of --kernel, against "
+                  "plain code), llama.cpp (its logits), a folder written by --dump, or a reference.safetensors: stop "
+                  "at the first stage "
                   "that differs; or a bundle, which is then held against this machine");
   verb.add_option("--bound", a->bound, "Relative error a step may add (default: what rounding explains)").positive();
   verb.add_flag("--all", a->all, "Compare every stage; do not stop at the first that differs");
@@ -336,6 +380,7 @@ void add_debug(Verb app) {
   verb.add_option("--device", a->device, "Which GPU, as doppler devices counts them");
   add_gpu_memory(verb, a->gpu_memory);
   add_lora(verb, a->adapters);
+  add_kernel(verb, a->kernel);
   verb.add_option("--threads", a->threads, "Threads (default: one per core)");
   verb.add_option("--context", a->context, "Tokens to make room for (default: the prompt's)");
   add_no_verify(verb, a->no_verify);

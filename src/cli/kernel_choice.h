@@ -34,6 +34,7 @@ struct KernelChoice {
 // What `doppler bench kernels` does.
 struct KernelSpeeds : KernelChoice {
   bool checked = false;
+  std::string html = {};  // a file
 };
 void print_kernel_speeds(const KernelSpeeds& wanted);
 

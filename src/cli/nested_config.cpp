@@ -50,6 +50,7 @@ constexpr Idle kIdle[] = {
     {"inference.batching.stopCheckMode", "an answer ends at the token that ends it"},
     {"inference.sampling.greedyThreshold", "temperature 0 takes the likeliest token"},
     {"inference.sampling.repetitionPenaltyWindow", "the penalty looks at the whole text"},
+    {"inference.kernelPath", "the device decides kind by kind; kernelOverrides and --kernel take kinds and variants"},
     {"inference.compute.", "the artefact and the device decide on number formats"},
     {"inference.largeWeights.", "the artefact and the device decide on number formats"},
     {"inference.kvcache.", "the cache has pages, and as many as the context needs"},
@@ -155,6 +156,18 @@ void set_probes(Nested& nested, Json& flat) {
   }
 }
 
+// {matmul: "int8", attention: "plain"}.
+void set_kernels(Nested& nested, Json& flat) {
+  const std::string path = "inference.kernelOverrides.";
+  std::string text;
+  for (auto leaf = nested.leaves.lower_bound(path); leaf != nested.leaves.end() && leaf->first.starts_with(path);) {
+    if (!leaf->second.is_string()) nested.refuse(leaf->first, "a variant's words", leaf->second);
+    text += (text.empty() ? "" : ",") + leaf->first.substr(path.size()) + "=" + leaf->second.get<std::string>();
+    leaf = nested.leaves.erase(leaf);
+  }
+  if (!text.empty()) flat["kernel"] = text;
+}
+
 }  // namespace
 
 Json flat_config(const Json& runtime, const std::string& source) {
@@ -164,6 +177,7 @@ Json flat_config(const Json& runtime, const std::string& source) {
   set_level(nested, flat);
   set_trace(nested, flat);
   set_probes(nested, flat);
+  set_kernels(nested, flat);
   if (const Json verify = nested.take("loading.shardCache.verifyHashes"); verify.is_boolean() && !verify.get<bool>()) {
     flat["no_verify"] = true;
   }

@@ -47,4 +47,10 @@ std::vector<AdapterSpec> adapter_specs(const std::vector<std::string>& words);
 // --gpu-memory, for verbs that run a model.
 void add_gpu_memory(Verb verb, uint64_t& bytes);
 
+// --watchdog, for verbs that answer.
+void add_watchdog(Verb verb, std::string& mode);
+
+// --kernel, for verbs that run a model.
+void add_kernel(Verb verb, std::string& kernel);
+
 }  // namespace doppler

@@ -23,6 +23,7 @@ struct PerplexityArguments {
   int threads = 0, device = -1;
   uint64_t gpu_memory = 0;
   std::vector<std::string> adapters;
+  std::string kernel;
   bool json = false, no_verify = false;
 };
 
@@ -54,7 +55,8 @@ void run_perplexity(PerplexityArguments a) {
                           .threads = a.threads,
                           .device = a.device,
                           .gpu_memory = a.gpu_memory,
-                          .adapters = load_adapters(model, adapter_specs(a.adapters))};
+                          .adapters = load_adapters(model, adapter_specs(a.adapters)),
+                          .kernels = parse_kernel_wishes(a.kernel)};
   const auto executor = make_executor(model, a.backend, options, !a.no_verify);
   options.adapters = nullptr;  // those of the first model
   trace_steps(*executor, model);
@@ -117,6 +119,7 @@ void add_perplexity(Verb app) {
   verb.add_option("--device", a->device, "Which GPU, as doppler devices counts them");
   add_gpu_memory(verb, a->gpu_memory);
   add_lora(verb, a->adapters);
+  add_kernel(verb, a->kernel);
   verb.add_option("--threads", a->threads, "Threads (default: one per core)");
   add_no_verify(verb, a->no_verify);
   verb.finish(a->json,

@@ -19,6 +19,7 @@
 #include "cli/sandboxed.h"
 #include "cli/verbs.h"
 #include "engine/open_session.h"
+#include "engine/watchdog.h"
 #include "grammar/grammar.h"
 
 namespace doppler {
@@ -28,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 
 struct RunArguments {
   std::vector<std::string> words;  // [MODEL] [PROMPT]
-  std::string prompt, prompt_file, system, backend = "auto", speculate = "auto";
+  std::string prompt, prompt_file, system, backend = "auto", speculate = "auto", kernel, watchdog = "off";
   std::string grammar, json_schema;
   bool json_object = false;
   std::vector<int32_t> prompt_ids;
@@ -38,6 +39,7 @@ struct RunArguments {
   int max_tokens = 512, context = 0, threads = 0, device = -1, decode_batch = 0;
   uint64_t gpu_memory = 0;
   // Which options were given: an option left alone takes the model's recommendation, or a random seed.
+  std::shared_ptr<AnswerWatch> watch;  // of the session that runs
   Option top_k, top_p, min_p, repeat_penalty, seed, prompt_given, prompt_file_given, prompt_ids_given;
 };
 
@@ -109,6 +111,7 @@ GenerateOptions generate_options(const RunArguments& a, const LoadedModel& model
   options.decode_batch = a.decode_batch;
   options.speculation = names_draft(a) ? Speculation::kAuto : speculation_named(a.speculate);
   options.grammar = grammar_of(a, model);
+  options.watch = a.watch;
   return options;
 }
 
@@ -208,10 +211,11 @@ void check_together(const RunArguments& a) {
 }
 
 // `draft` may be null.
-std::unique_ptr<Session> start_session(const RunArguments& a, const LoadedModel& model, const LoadedModel* draft) {
+std::unique_ptr<Session> start_session(RunArguments& a, const LoadedModel& model, const LoadedModel* draft) {
   if (draft) check_draft(*draft, model, a.speculate);
   const SessionWishes wishes{a.backend,    a.device,        a.context,    a.threads,
-                             a.gpu_memory, !a.no_self_test, !a.no_verify, adapter_specs(a.adapters)};
+                             a.gpu_memory, !a.no_self_test, !a.no_verify, adapter_specs(a.adapters),
+                             parse_kernel_wishes(a.kernel)};
   std::string backend_name;
   std::unique_ptr<Session> session = open_session(model, wishes, [&](const BackendChoice& backend, int context) {
     backend_name = backend.name;
@@ -222,6 +226,7 @@ std::unique_ptr<Session> start_session(const RunArguments& a, const LoadedModel&
     if (log_level() == LogLevel::kSilent) return;
     say_dim("[{} on {}: {}]", model.config.id, backend.name, backend.about);
   });
+  a.watch = set_watchdog(a.watchdog, session->executor(), model);
   if (a.speculate != "auto" && a.speculate != "off" && !session->executor().cache().can_rewind())
     say("{} cannot take tokens back, since its layers go on from a state: nothing is guessed", model.config.id);
   if (draft) {
@@ -310,6 +315,8 @@ void add_run(Verb app) {
   verb.add_option("--device", a->device, "Which GPU, as doppler devices counts them");
   add_gpu_memory(verb, a->gpu_memory);
   add_lora(verb, a->adapters);
+  add_kernel(verb, a->kernel);
+  add_watchdog(verb, a->watchdog);
   verb.add_option("--decode-batch", a->decode_batch,
                   "Tokens a GPU chooses in one go (default: as many as take a twentieth of a second)")
       .range(1, 64);

@@ -59,6 +59,8 @@ void add_engine_options(Verb verb, EngineArguments& a) {
   verb.add_option("--device", a.device, "Which GPU, as doppler devices counts them");
   add_gpu_memory(verb, a.gpu_memory);
   add_lora(verb, a.adapters);
+  add_kernel(verb, a.kernel);
+  add_watchdog(verb, a.watchdog);
   add_no_verify(verb, a.no_verify);
 }
 
@@ -71,8 +73,10 @@ serve::EngineOptions engine_options(const EngineArguments& a, int sequences) {
                       .device = a.device,
                       .gpu_memory = a.gpu_memory,
                       .cache_memory = a.cache_memory,
-                      .sequences = 4};
+                      .sequences = 4,
+                      .kernels = parse_kernel_wishes(a.kernel)};
   options.sequences = sequences;
+  options.watchdog = a.watchdog;
   options.verify = !a.no_verify;
   return options;
 }

@@ -21,6 +21,7 @@ struct EngineArguments {
   uint64_t cache_memory = 0, gpu_memory = 0;
   bool no_verify = false;
   std::vector<std::string> adapters;
+  std::string kernel, watchdog = "off";
 };
 void add_engine_options(Verb verb, EngineArguments& arguments);
 serve::EngineOptions engine_options(const EngineArguments& arguments, int sequences);

@@ -17,7 +17,7 @@ namespace doppler {
 namespace {
 
 struct Arguments {
-  std::string model, prompt = "The color of the sky is", backend = "auto";
+  std::string model, prompt = "The color of the sky is", backend = "auto", kernel;
   int device = -1, tokens = 20, threads = 0;
   bool perf = false, json = false;
 };
@@ -29,8 +29,9 @@ void test_inference(const Arguments& a) {
   const std::vector<int32_t> prompt = model.need_tokenizer().encode(a.prompt, true);
   const int context = static_cast<int>(prompt.size()) + a.tokens + 1;
   const BackendChoice backend = choose_backend(a.backend, a.device);
-  const auto executor =
-      make_executor(model, backend.name, {.context = context, .threads = a.threads, .device = a.device});
+  const auto executor = make_executor(
+      model, backend.name,
+      {.context = context, .threads = a.threads, .device = a.device, .kernels = parse_kernel_wishes(a.kernel)});
   const Stages run = capture_run(*executor, model.plan, prompt, {}, {.generate = a.tokens});
   const auto plain = make_executor(model, "ref", {.context = context}, false);
   Stages prefill = capture_run(*plain, model.plan, prompt, {});
@@ -67,6 +68,7 @@ void test_inference(const Arguments& a) {
   workload.backend = backend.name;
   workload.device = a.device;
   workload.threads = a.threads;
+  workload.kernels = a.kernel;
   const auto progress = [](std::string_view line) {
     if (info_enabled()) show_status(line);
   };
@@ -84,6 +86,7 @@ void add_test_inference(Verb test) {
   verb.add_option("--backend", a->backend, "auto, webgpu, cpu or ref").show_default();
   verb.add_option("--device", a->device, "Which GPU, as doppler devices counts them");
   verb.add_option("--threads", a->threads, "Threads (default: one per core)").range(1, 1024);
+  add_kernel(verb, a->kernel);
   verb.add_flag("--perf", a->perf, "And then how fast it is, as bench inference --prompt xs says it");
   verb.add_flag("--json", a->json, "Print one JSON object");
   verb.footer("Exit code 1 when a step is wrong.\nExample:\n  doppler test inference models/tiny --backend cpu --perf");

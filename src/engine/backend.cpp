@@ -53,7 +53,15 @@ BackendChoice choose_backend(const std::string& asked, int device) {
 
 std::unique_ptr<Executor> make_executor(const LoadedModel& model, const std::string& backend,
                                         const ExecutorOptions& options, bool verify) {
-  if (several_ranks() && !options.alone) return make_ranks_executor(model, backend, options);
+  if (several_ranks() && !options.alone) {
+    if (!options.kernels.empty()) {
+      fail({.code = ErrorCode::kUsage,
+            .what = "kernels are chosen by hand where one process runs the model",
+            .where = "--kernel",
+            .todo = "Leave --kernel or mpirun out"});
+    }
+    return make_ranks_executor(model, backend, options);
+  }
   std::optional<ShardCheck> check;
   if (verify && model.artefact) check.emplace(*model.artefact, hash_record_path());
   const std::string chosen = choose_backend(backend, options.device).name;
@@ -69,13 +77,29 @@ std::unique_ptr<Executor> make_executor(const LoadedModel& model, const std::str
 std::unique_ptr<Executor> make_local_executor(const std::string& backend, const ModelConfig& config, const Plan& plan,
                                               const Weights& weights, const ExecutorOptions& options) {
   if (backend == "webgpu") return make_gpu_executor(config, plan, weights, options);
-  if (backend == "ref") return make_ref_executor(config, plan, weights, options);
+  if (backend == "ref") {
+    check_kernel_wishes(options.kernels, {}, backend);
+    return make_ref_executor(config, plan, weights, options);
+  }
   return make_cpu_executor(config, plan, weights, options);
 }
 
 void trace_steps(Executor& executor, const LoadedModel& model) {
   TapSteps steps = traced_steps(model.plan);
   if (!steps.empty()) executor.set_tap_at(trace_tap(), std::move(steps));
+}
+
+void trace_steps(Executor& executor, const LoadedModel& model, const Tap& also, const TapSteps& steps) {
+  const TapSteps traced = traced_steps(model.plan);
+  TapSteps both = steps;
+  both.insert(traced.begin(), traced.end());
+  executor.set_tap_at(
+      [also, steps, traced, lines = trace_tap()](const Step& step, std::span<const float> data, int tokens,
+                                                 int position) {
+        if (traced.count(step.name) > 0) lines(step, data, tokens, position);
+        if (steps.count(step.name) > 0) also(step, data, tokens, position);
+      },
+      std::move(both));
 }
 
 uint64_t available_memory() {

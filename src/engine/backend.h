@@ -29,6 +29,9 @@ std::unique_ptr<Executor> make_local_executor(const std::string& backend, const 
 // batch.
 void trace_steps(Executor& executor, const LoadedModel& model);
 
+// The same, and `also` sees those of its steps.
+void trace_steps(Executor& executor, const LoadedModel& model, const Tap& also, const TapSteps& steps);
+
 // Memory that this process could still have, in its container, too; the largest number where nobody says.
 uint64_t available_memory();
 // Bytes in live buffers of GPUs, of all models of this process.

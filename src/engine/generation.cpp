@@ -143,6 +143,10 @@ std::string Answer::push(int32_t token) {
   text_.push_back(token);
   std::string piece = decoder_ ? stops_.push(decoder_->push(token)) : "";
   result_.text += piece;
+  if (options_.watch) {
+    if (std::optional<Error> fault = options_.watch->look(result_.token_ids)) fail(std::move(*fault));
+  }
+  if (ended_) return piece;
   if (stops_.found()) {
     end(StopReason::kStopText);
   } else if (constraint_ && constraint_->must_end()) {
@@ -153,6 +157,12 @@ std::string Answer::push(int32_t token) {
     end(StopReason::kContextFull);
   }
   return piece;
+}
+
+void Answer::fail(Error fault) {
+  if (ended_) return;
+  fault_ = std::move(fault);
+  end(StopReason::kWatchdog);
 }
 
 void Answer::interrupt() {

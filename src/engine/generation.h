@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "engine/sampler.h"
 #include "engine/speculate.h"
 #include "grammar/token_constraint.h"
@@ -21,8 +22,17 @@
 
 namespace doppler {
 
-enum class StopReason : uint8_t { kEnd, kStopText, kMaxTokens, kContextFull, kInterrupted, kNoToken, kNotFinite };
-// "end", "stop", "max_tokens", "context", "interrupted", "no_token", "not_finite"
+enum class StopReason : uint8_t {
+  kEnd,
+  kStopText,
+  kMaxTokens,
+  kContextFull,
+  kInterrupted,
+  kNoToken,
+  kNotFinite,
+  kWatchdog
+};
+// "end", "stop", "max_tokens", "context", "interrupted", "no_token", "not_finite", "watchdog"
 std::string_view name_of(StopReason reason);
 
 // What is added to the logits before a token is drawn from them, on the host.
@@ -31,6 +41,16 @@ struct LogitEdits {
   float presence_penalty = 0;                        // taken off once if the answer has it
   std::vector<std::pair<int32_t, float>> bias = {};  // token, what is added
   bool any() const { return frequency_penalty != 0 || presence_penalty != 0 || !bias.empty(); }
+};
+
+// Looks at answers as they come to be, for what no healthy model does (watchdog.h). What it returns ends the answer.
+class AnswerWatch {
+ public:
+  virtual ~AnswerWatch() = default;
+  // The answer's tokens so far.
+  virtual std::optional<Error> look(std::span<const int32_t> answer) = 0;
+  // What was seen of the steps of the first sequence that ran since the last call.
+  virtual std::optional<Error> take_error() = 0;
 };
 
 struct GenerateOptions {
@@ -45,6 +65,7 @@ struct GenerateOptions {
   Speculation speculation = Speculation::kOff;  // where the backend leaves the choice to us
   // What the answer must match; null: nothing. Where no token can go on, it ends with kNoToken.
   std::shared_ptr<const TokenGrammar> grammar = {};
+  std::shared_ptr<AnswerWatch> watch = {};  // null: nobody looks
 };
 
 struct Timing {
@@ -101,6 +122,10 @@ class Answer {
   void interrupt();
   bool ended() const { return ended_; }
   bool not_finite() const { return ended_ && result_.stop_reason == StopReason::kNotFinite; }
+  // It cannot go on.
+  void fail(Error fault);
+  const std::optional<Error>& fault() const { return fault_; }
+  AnswerWatch* watch() const { return options_.watch.get(); }
   // After the end, once: the text that was held back.
   std::string finish();
 
@@ -129,6 +154,7 @@ class Answer {
   std::vector<float> edited_;      // logits
   TokenLogprobs noted_;            // of the token chosen last
   bool ended_ = false;
+  std::optional<Error> fault_;
 };
 
 }  // namespace doppler

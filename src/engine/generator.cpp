@@ -114,6 +114,7 @@ void Generator::finish_batch() {
   size_t wanted = 0;
   for (const BatchItem& item : batch.items) wanted += item.want == Logits::kLast;
   const size_t vocab = wanted > 0 ? logits.size() / wanted : 0;
+  fail_watched(rows[0]);
   const std::span<const int32_t> best = executor_.best();
   size_t at = 0, chosen = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -127,6 +128,19 @@ void Generator::finish_batch() {
   fail_requests();
 }
 
+// The watch sees the steps of the batch's first item.
+void Generator::fail_watched(const Scheduler::Row& row) {
+  const auto entry = requests_.find(row.id.request);
+  if (entry == requests_.end() || entry->second.not_finite >= 0) return;
+  Answer& answer = entry->second.answers[static_cast<size_t>(row.id.sample)];
+  if (!answer.watch() || answer.ended()) return;
+  std::optional<Error> fault = answer.watch()->take_error();
+  if (!fault) return;
+  answer.fail(std::move(*fault));
+  entry->second.not_finite = row.id.sample;
+  failed_.push_back(row.id.request);
+}
+
 void Generator::fail_requests() {
   for (const uint64_t id : failed_) {
     const auto found = requests_.find(id);
@@ -135,7 +149,8 @@ void Generator::fail_requests() {
     scheduler_.cancel(id);  // its pages are needed to look for the step
     const Answer& answer = request.answers[static_cast<size_t>(request.not_finite)];
     const size_t prompt = answer.text().size() - answer.result().token_ids.size();
-    const Error error = explain_not_finite(executor_, answer.text(), prompt, request.adapters);
+      const Error error = answer.fault() ? *answer.fault()
+                                         : explain_not_finite(executor_, answer.text(), prompt, request.adapters);
     if (request.on_event)
       request.on_event({.id = {id, request.not_finite}, .so_far = &answer.result(), .failure = &error});
   }
@@ -173,6 +188,11 @@ void Generator::take_choices(const Scheduler::Row& row, std::span<const float> l
       return;
     }
     const std::string piece = answer.ended() ? "" : answer.push(token);
+    if (answer.fault()) {
+      request.not_finite = id.sample;
+      failed_.push_back(row.id.request);
+      return;
+    }
     if (request.on_event && !request.on_event({.id = id, .piece = piece, .so_far = &answer.result()}))
       answer.interrupt();
     if (!answer.ended()) {

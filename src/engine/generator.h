@@ -77,6 +77,7 @@ class Generator {
   bool conclude(Request& request, SampleId id, double now_ms);
   // Ends requests whose logits are not finite, each with what explains it. The others go on.
   void fail_requests();
+  void fail_watched(const Scheduler::Row& row);
 
   Executor& executor_;
   const ModelConfig& config_;

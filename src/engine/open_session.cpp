@@ -35,7 +35,8 @@ std::unique_ptr<Executor> open_executor(const LoadedModel& model, const SessionW
        .threads = wishes.threads,
        .device = wishes.device,
        .gpu_memory = wishes.gpu_memory,
-       .adapters = load_adapters(model, wishes.adapters)},
+       .adapters = load_adapters(model, wishes.adapters),
+       .kernels = wishes.kernels},
       wishes.verify);
   if (backend.name == "webgpu" && wishes.self_test) self_test(*executor, model);
   trace_steps(*executor, model);

@@ -19,6 +19,7 @@ struct SessionWishes {
   bool self_test = true;    // of a GPU
   bool verify = true;       // an artefact's bytes, once
   std::vector<AdapterSpec> adapters = {};
+  KernelWishes kernels = {};
 };
 
 // The tokens that there is room for.

@@ -28,6 +28,7 @@ std::string_view name_of(StopReason reason) {
     case StopReason::kInterrupted: return "interrupted";
     case StopReason::kNoToken: return "no_token";
     case StopReason::kNotFinite: return "not_finite";
+    case StopReason::kWatchdog: return "watchdog";
   }
   return "?";
 }
@@ -159,7 +160,12 @@ Generation Session::generate(std::span<const int32_t> prompt, const GenerateOpti
   speculation_ = SpeculationPace(options.speculation);
   const std::span<const float> logits = prefill(prompt, on_piece, answer.timing());
   if (logits.empty()) answer.interrupt();
-  int32_t token = logits.empty() ? -1 : answer.choose(logits);
+  const auto check_watch = [&] {
+    if (!options.watch) return;
+    if (std::optional<Error> fault = options.watch->take_error()) answer.fail(std::move(*fault));
+  };
+  check_watch();
+  int32_t token = answer.ended() ? -1 : answer.choose(logits);
   answer.timing().first_token_ms = ms_since(start);
   const Clock::time_point decode_start = Clock::now();
   while (!answer.ended()) {
@@ -168,6 +174,11 @@ Generation Session::generate(std::span<const int32_t> prompt, const GenerateOpti
     if (answer.ended()) break;
     token = next(answer, options, pace);
     ++answer.timing().decoded;
+    check_watch();
+  }
+  if (answer.fault()) {
+    invalidate();
+    fail(*answer.fault());
   }
   if (answer.not_finite()) {
     invalidate();  // its pages are needed to look for the step

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <ctime>
 #include <fstream>
@@ -15,7 +16,10 @@
 #include <system_error>
 
 #include "base/cache_folder.h"
+#include "base/clock.h"
 #include "base/files.h"
+#include "base/log.h"
+#include "base/say.h"
 #include "base/threads.h"
 #include "format/shard_hash.h"
 
@@ -143,6 +147,8 @@ void ShardCheck::hash_file(size_t number) {
   const std::optional<HashRecord::File> before = HashRecord::file(path);
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not make it wait
   ShardHash hash(artefact_.hash_algorithm());
+  uint64_t shard_bytes = 0;
+  const auto start = std::chrono::steady_clock::now();
   std::vector<std::byte> piece(kPieceBytes);
   ssize_t got = -1;
   while (fd >= 0 && !stop_) {
@@ -151,6 +157,7 @@ void ShardCheck::hash_file(size_t number) {
     if (got <= 0) break;
     hash.update(std::span(piece).first(static_cast<size_t>(got)));
     read_ += static_cast<uint64_t>(got);
+    shard_bytes += static_cast<uint64_t>(got);
   }
   const int error_number = errno;
   if (fd >= 0) ::close(fd);
@@ -163,6 +170,10 @@ void ShardCheck::hash_file(size_t number) {
                    .got = std::strerror(error_number)};
     stop_ = true;
     return;
+  }
+  if (log_level() == LogLevel::kVerbose) {
+    say_dim("{}: {:.1f} MiB read and hashed in {:.1f} ms", shard.filename, static_cast<double>(shard_bytes) / (1 << 20),
+            ms_since(start));
   }
   const std::string digest = hash.finish(shard.hash);
   if (digest != shard.hash) {

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "engine/backend.h"
+#include "engine/watchdog.h"
 #include "serve/api.h"
 
 namespace doppler::serve {
@@ -135,6 +136,7 @@ void EngineThread::load(const ModelSpec& spec) {
     running.executor = make_executor(served->model, backend.name, executor, options_.verify);
     if (running.executor->name() == "webgpu") self_test(*running.executor, served->model);
     trace_steps(*running.executor, served->model);
+    running.watch = set_watchdog(options_.watchdog, *running.executor, served->model);
     const int queue = options_.queue + reserve(options_.queue);
     running.generator = std::make_unique<Generator>(
         *running.executor, served->model.config, &*served->model.tokenizer,
@@ -333,6 +335,7 @@ void EngineThread::start(Running& running, uint64_t number, Job job) {
   std::string failure = "too many requests are waiting";
   try {
     running.jobs[number] = 0;
+    job.request.options.watch = running.watch;
     const Scheduler::Submitted submitted = running.generator->submit(std::move(job.request), on_event);
     if (submitted.id != 0) {
       running.jobs[number] = submitted.id;

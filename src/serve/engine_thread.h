@@ -52,6 +52,7 @@ struct EngineOptions {
   int sequences = 32;                                     // of one client that run at once
   int queue = 256;                                        // requests that are not finished or wait for a model
   bool verify = true;                                     // an artefact's bytes, once
+  std::string watchdog = "off";                           // off, warn or stop (engine/watchdog.h)
   bool list_requests = false;                             // in what is published
   double idle_unload_s = 0;                               // a model that nobody asked so long is unloaded; 0: never
   std::function<void(const EngineEvent&)> on_event = {};  // from any thread; must not throw
@@ -133,7 +134,8 @@ class EngineThread {
     std::shared_ptr<const ServedModel> served;
     std::unique_ptr<Executor> executor;
     std::unique_ptr<Generator> generator;
-    std::map<uint64_t, uint64_t> jobs;  // by number: the generator's own
+    std::shared_ptr<AnswerWatch> watch;  // null: nobody looks
+    std::map<uint64_t, uint64_t> jobs;   // by number: the generator's own
     std::deque<std::pair<uint64_t, EngineWork>> work;
     double idle_since = 0;     // seconds
     std::string failure = {};  // not empty: it cannot go on

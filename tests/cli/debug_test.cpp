@@ -113,6 +113,67 @@ TEST(Debug, ABundleIsHeldAgainstThisMachine) {
   expect_outcome(open, 4, bundle);
 }
 
+TEST(Debug, KernelsAreChosenByHandAndTriedOneAfterAnother) {
+  const Outcome tried = call(kSky + "--threads 1 --compare variants --json");
+  EXPECT_EQ(tried.code, 0) << tried.err;
+  const Json json = parse_json(tried.out, "output");
+  EXPECT_GE(json["variants"].size(), 8u) << "what is chosen, and seven kinds in one instruction set at least";
+  for (const Json& v : json["variants"]) {
+    EXPECT_TRUE(v["first_bad"].is_null()) << v;
+    EXPECT_GT(v["stages"].get<int>(), 100) << v;
+  }
+  const Outcome some = call(kSky + "--threads 1 --compare variants --kernel norm=portable");
+  EXPECT_EQ(some.code, 0) << some.err;
+  EXPECT_NE(some.out.find("norm=portable"), std::string::npos) << some.out;
+  EXPECT_EQ(some.out.find("rope="), std::string::npos) << some.out;
+  // A bound that nothing meets: the step and its kernel are named.
+  const Outcome strict = call(kSky + "--threads 1 --compare variants --kernel all=portable --bound 1e-9");
+  EXPECT_EQ(strict.code, 1);
+  EXPECT_NE(strict.out.find("all=portable differs, first at "), std::string::npos) << strict.out;
+  EXPECT_NE(strict.out.find("kernel   portable"), std::string::npos) << strict.out;
+}
+
+TEST(Debug, AKernelThatIsNotThereIsRefusedWithTheList) {
+  const std::string run = "run --raw Hi --max-tokens 1 --backend cpu --kernel ";
+  expect_outcome(run + "attention=sse9", 2, "portable");
+  expect_outcome(run + "attnetion=portable", 2, "matmul, attention");
+  expect_outcome(run + "portable", 2, "KIND=VARIANT");
+  expect_outcome("run --raw Hi --max-tokens 1 --backend ref --kernel all=portable", 2, "ref");
+  expect_outcome("bench inference --runs 1 --backend cpu --kernel matmul=no", 2, "matmul");
+  expect_outcome("test inference --backend cpu --kernel matmul=no", 2, "matmul");
+  EXPECT_EQ(call("run --raw 'The color of the sky is' --max-tokens 2 --backend cpu --kernel all=portable").out,
+            " blue.\n");
+}
+
+TEST(Debug, TellsWhatNoHealthyModelDoes) {
+  const testing::Scratch scratch;
+  const std::string model = (scratch / "model").string();
+  spoil(DOPPLER_TEST_DATA "/models/gemma3-a", scratch / "spoilt", "model.layers.1.self_attn.v_proj.weight", 0);
+  EXPECT_EQ(call("convert " + (scratch / "spoilt").string() + " " + model + " --quant f32 --no-tokenizer").code, 0);
+  // One row of zeros is no dead head; the record of the model that ships is shown with it, and nothing is wrong there.
+  EXPECT_EQ(call("debug " + model + " --backend cpu --prompt-ids 2,5,9").out.find("dead"), std::string::npos);
+  const Outcome tiny = call(kSky);
+  EXPECT_NE(tiny.out.find("Healthy runs of tiny"), std::string::npos) << tiny.out;
+  EXPECT_EQ(tiny.out.find("Anomalies"), std::string::npos) << tiny.out;
+  EXPECT_EQ(parse_json(call(kSky + "--json").out, "output")["anomalies"].size(), 0u);
+}
+
+// A grammar has the model say the same over and over.
+TEST(Watchdog, WarnsOrStopsAtAnAnswerThatRepeatsItself) {
+  const testing::Scratch scratch;
+  testing::spill(scratch / "q.gbnf", "root ::= \"q\"{300}\n");
+  const std::string run =
+      "run --raw Hi --backend cpu --max-tokens 100 --grammar " + (scratch / "q.gbnf").string() + " --watchdog ";
+  const Outcome warned = call(run + "warn");
+  EXPECT_EQ(warned.code, 0);
+  EXPECT_NE(warned.err.find("watchdog: "), std::string::npos) << warned.err;
+  const Outcome stopped = call(run + "stop");
+  EXPECT_EQ(stopped.code, 4);
+  EXPECT_NE(stopped.err.find("the watchdog stopped the answer"), std::string::npos) << stopped.err;
+  EXPECT_EQ(call(run + "off").err.find("watchdog"), std::string::npos);
+  EXPECT_EQ(call("run --raw 'The color of the sky is' --max-tokens 4 --backend cpu --watchdog stop").code, 0);
+}
+
 TEST(Debug, RefusesWhatItCannotDo) {
   expect_outcome(kSky + "--layers 0,9", 2, "no such layer");
   expect_outcome(kSky + "--probe nonsense", 2, "probe");

@@ -2,8 +2,10 @@
 // out. Run with node_modules beside the working folder:
 //   {"model": PATH, "threads": 2, "context": 640}      → {"load_ms", "node_ms"}
 //   {"prompt": [ids], "tokens": 128}                    → {"prefill_ms", "decode_ms", "ids": [...]}
+//   {"logits": [ids], "to": FILE}                       → {"vocab"}, and f32 [ids, vocab] in the file
 //   {"tokenize": TEXT, "special": false}                → {"ids": [...]}
 //   {"text": [ids]}                                     → {"text": TEXT}
+import {writeFile} from "node:fs/promises";
 import {createInterface} from "node:readline";
 import {createRequire} from "node:module";
 import {pathToFileURL} from "node:url";
@@ -39,12 +41,29 @@ async function run({prompt, tokens}) {
   return {prefill_ms: first - start, decode_ms: end - first, ids};
 }
 
+// The logits behind each token.
+async function writeLogits({logits, to}) {
+  const sequence = context.getSequence();
+  const generateNext = {logits: true, options: {temperature: 0}};
+  const outputs = await sequence.controlledEvaluate(logits.map((id) => [id, {generateNext}]));
+  const vocab = outputs[0].next.logits.size;
+  const rows = new Float32Array(logits.length * vocab);
+  outputs.forEach((output, row) => {
+    for (const [id, logit] of output.next.logits) rows[row * vocab + id] = logit;
+  });
+  await writeFile(to, rows);
+  await sequence.clearHistory();
+  sequence.dispose();
+  return {vocab};
+}
+
 for await (const line of createInterface({input: process.stdin})) {
   const request = JSON.parse(line);
   let reply;
   try {
     if (request.model) reply = await load(request);
     else if (request.prompt) reply = await run(request);
+    else if (request.logits) reply = await writeLogits(request);
     else if (request.tokenize !== undefined) reply = {ids: model.tokenize(request.tokenize, request.special ?? false)};
     else if (request.text) reply = {text: model.detokenize(request.text, true)};
     else reply = {error: "an unknown request"};
