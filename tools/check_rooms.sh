@@ -86,7 +86,7 @@ budget cpu 8477
 budget gpu 17097
 budget debug 4495
 budget cluster 1520
-budget engine 4119
+budget engine 4128
 budget bench 2835
 budget serve 5083
 budget cli 7112
