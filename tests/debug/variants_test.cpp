@@ -112,35 +112,5 @@ TEST_F(VariantsOfAGpu, AWrongOneIsFoundByItsName) {
   EXPECT_NE(variants_summary(verdicts).find("matvec=int8.subgroup differs, first at layer"), std::string::npos);
 }
 
-TEST_F(VariantsOfAGpu, HealthyOnesComputeWhatPlainCodeDoes) {
-  const KernelWishes only{{"matvec", "float.plain"},
-                          {"attention", "plain"},
-                          {"attention_decode", "h1"},
-                          {"decode", "steps"},
-                          {"matmul", "f32.32x32.s1"}};
-  std::set<std::string> kinds;
-  for (const VariantVerdict& v : tiny().tried(makes(0), only)) {
-    EXPECT_EQ(v.first_bad, "") << v.kind << "=" << v.variant << ": " << v.cause;
-    EXPECT_TRUE(kinds.insert(v.kind).second) << v.kind << "=" << v.variant << " was not asked for";
-  }
-  EXPECT_EQ(kinds.size(), 1 + only.size());
-}
-
-// What is wished for is what runs.
-TEST_F(VariantsOfAGpu, RunWhatWasWishedFor) {
-  const auto kernels = [&](const KernelWishes& wishes) {
-    const auto executor = makes(0)(wishes);
-    const std::vector<int32_t> prompt = {2, 513, 665, 442, 365, 992, 418};
-    capture_run(*executor, tiny().model.plan, prompt, {});
-    return executor->kernel_of(*tiny().model.plan.find("layer0.q_proj")) + "; " +
-           executor->kernel_of(*tiny().model.plan.find("layer0.attention"));
-  };
-  EXPECT_EQ(kernels({{"matmul", "f32"}}).find("matmul_f32"), 0u) << kernels({{"matmul", "f32"}});
-  EXPECT_NE(kernels({{"matmul", "int8"}}).find("matmul_int8"), std::string::npos) << kernels({{"matmul", "int8"}});
-  EXPECT_NE(kernels({{"attention", "plain"}}).find("teams=1 key_parts=1"), std::string::npos)
-      << kernels({{"attention", "plain"}});
-  EXPECT_NE(kernels({}).find("teams=2"), std::string::npos) << kernels({});
-}
-
 }  // namespace
 }  // namespace doppler
