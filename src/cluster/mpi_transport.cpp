@@ -155,7 +155,7 @@ class Ranks : public MpiTransport {
   // Any thread's: nothing that waits for another rank can go on.
   [[noreturn]] void end(const std::string& sentence) {
     say("{}. The job ends", sentence);
-    abort(exit_code(ErrorCode::kDevice));
+    Ranks::abort(exit_code(ErrorCode::kDevice));
   }
 
   // With the lock, these three.
