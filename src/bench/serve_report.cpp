@@ -34,11 +34,9 @@ std::vector<std::vector<double>> times_of(const std::vector<RequestSample>& samp
 
 Json spread(const std::vector<double>& values) {
   const double sum = std::accumulate(values.begin(), values.end(), 0.0);
-  return {{"count", values.size()},
-          {"mean", values.empty() ? 0 : sum / static_cast<double>(values.size())},
-          {"p50", percentile(values, 50)},
-          {"p90", percentile(values, 90)},
-          {"p99", percentile(values, 99)}};
+  return {{"count", values.size()},        {"mean", values.empty() ? 0 : sum / static_cast<double>(values.size())},
+          {"p50", percentile(values, 50)}, {"p90", percentile(values, 90)},
+          {"p95", percentile(values, 95)}, {"p99", percentile(values, 99)}};
 }
 
 Json range(LengthRange lengths) { return {{"least", lengths.least}, {"most", lengths.most}}; }

@@ -99,6 +99,7 @@ TEST(ServeResult, DefinesItsFiguresAsVllmDoes) {
   EXPECT_DOUBLE_EQ(json["ttft_ms"]["mean"].get<double>(), 350);
   EXPECT_DOUBLE_EQ(json["ttft_ms"]["p50"].get<double>(), 200);
   EXPECT_NEAR(json["ttft_ms"]["p90"].get<double>(), 200 + 0.7 * 700, 1e-9);
+  EXPECT_NEAR(json["ttft_ms"]["p95"].get<double>(), 200 + 0.85 * 700, 1e-9);
   // Per request, not per gap: 0.4 s over four tokens, 0.4 over two, 1 over two; the one of one token has none.
   EXPECT_EQ(json["tpot_ms"]["count"], 3);
   EXPECT_NEAR(json["tpot_ms"]["mean"].get<double>(), (100. + 200 + 500) / 3, 1e-9);
