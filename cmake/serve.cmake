@@ -31,3 +31,9 @@ if(DOPPLER_TESTS AND DOPPLER_NODE AND EXISTS ${PROJECT_BINARY_DIR}/clients/versi
     set_tests_properties(serve.${name} PROPERTIES TIMEOUT ${test_timeout} ENVIRONMENT "DOPPLER_BUILD=${PROJECT_BINARY_DIR}")
   endforeach()
 endif()
+
+# deploy/kubernetes, with the schemas that tools/setup.sh has fetched.
+if(DOPPLER_TESTS AND DOPPLER_NODE AND EXISTS ${PROJECT_BINARY_DIR}/kubernetes/version AND TARGET doppler)
+  add_test(NAME deploy.kubernetes COMMAND ${DOPPLER_NODE} --test ${PROJECT_SOURCE_DIR}/tests/kubernetes/manifests_test.mjs)
+  set_tests_properties(deploy.kubernetes PROPERTIES TIMEOUT ${test_timeout} ENVIRONMENT "DOPPLER_BUILD=${PROJECT_BINARY_DIR}")
+endif()

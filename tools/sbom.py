@@ -35,6 +35,8 @@ DEBIAN = {
     "mesa-vulkan-drivers": ("MIT", "drivers of Intel's and AMD's GPUs: Dawn", LOADED),
     "libopenmpi-dev": ("BSD-3-Clause", "ranks: libdoppler_mpi.so, src/cluster", LOADED),
     "openmpi-bin": ("BSD-3-Clause", "mpirun: tests/cluster", TESTS),
+    "libnats-dev": ("Apache-2.0", "batches over JetStream: libdoppler_nats.so, src/cluster", LOADED),
+    "nats-server": ("Apache-2.0", "tests/cluster", TESTS),
     "libgtest-dev": ("BSD-3-Clause", "tests/", TESTS),
     "libgmock-dev": ("BSD-3-Clause", "tests/", TESTS),
     "valgrind": ("GPL-2.0-or-later", "tests/api", TESTS),

