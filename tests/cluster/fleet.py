@@ -121,17 +121,16 @@ def crowd(jobs, clients, during=None):
 
 
 class Fleet:
-    """The commands of docs/scale.md in a folder of their own; `serve` are more options for the replicas, and `balancer`
-    a configuration in place of the one that is documented."""
+    """The commands of docs/scale.md in a folder of their own; `serve` are more options for the replicas, `model` is
+    another one, and `balancer` a configuration in place of the one that is documented."""
 
-    def __init__(self, program, folder, serve="", balancer=None):
+    def __init__(self, program, folder, serve="", balancer=None, model="models/tiny"):
         self.folder = pathlib.Path(folder)
         self.folder.mkdir()
         for name in ("models", "deploy"):
             (self.folder / name).symlink_to(ROOT / name)
         self.environment = {**os.environ, "PATH": f"{pathlib.Path(program).resolve().parent}:{os.environ['PATH']}"}
-        text = commands("haproxy -f").replace("--threads 1", f"--threads 1 {serve}")
-        servers = (balancer or (ROOT / "deploy/haproxy.cfg").read_text()).count("\n  server ")
+        text = commands("haproxy -f").replace("--threads 1", f"--threads 1 {serve}").replace("models/tiny", str(model))
         if balancer:
             (self.folder / "balancer.cfg").write_text(balancer)
             text = text.replace("deploy/haproxy.cfg", "balancer.cfg")
@@ -147,7 +146,7 @@ class Fleet:
             started = [int(pids.readline()) for _ in range(len(REPLICAS) + 1)]
         self.pids = dict(zip([*REPLICAS, "balancer"], started))
         self.again = []
-        until(lambda: list(self.states().values()) == ["UP"] * servers, "all replicas to be up")
+        until(lambda: list(self.states().values()) == ["UP"] * len(REPLICAS), "all replicas to be up")
 
     def states(self):
         """Of each replica, as HAProxy has it: UP, NOLB (what runs there may end), DOWN."""
