@@ -3,6 +3,7 @@
 #   PREFIX/LIBDIR/libdoppler.so               the library; cmake/doppler and pkgconfig beside it
 #   PREFIX/lib/doppler/libwebgpu_wrapper.so   Dawn, found at run time from the program and from the library
 #   PREFIX/lib/doppler/libdoppler_mpi.so      ranks, with --component mpi where it was built with Open MPI
+#   PREFIX/lib/doppler/libdoppler_nats.so     queues, with --component nats where it was built with libnats
 #   PREFIX/share/doppler                      families, which both have inside as well, and the model that ships with Doppler
 if(NOT DOPPLER_INSTALL)
   return()
@@ -29,6 +30,9 @@ install(FILES ${PROJECT_BINARY_DIR}/dawn/libwebgpu_wrapper.so DESTINATION lib/do
 if(TARGET doppler_mpi)
   # By itself (cmake --install build --component mpi), so that packages depend on no MPI.
   install(TARGETS doppler_mpi LIBRARY DESTINATION lib/doppler COMPONENT mpi EXCLUDE_FROM_ALL)
+endif()
+if(TARGET doppler_nats)
+  install(TARGETS doppler_nats LIBRARY DESTINATION lib/doppler COMPONENT nats EXCLUDE_FROM_ALL)
 endif()
 install(DIRECTORY families DESTINATION ${CMAKE_INSTALL_DATADIR}/doppler)
 install(DIRECTORY models/tiny DESTINATION ${CMAKE_INSTALL_DATADIR}/doppler/models)

@@ -33,7 +33,7 @@ allow debug base format model
 allow cluster base format model
 allow engine base format model tokenizer jinja grammar import ref cpu gpu debug cluster
 allow bench base format model tokenizer jinja grammar import debug engine
-allow serve base format model tokenizer jinja grammar engine
+allow serve base format model tokenizer jinja grammar cluster engine
 allow api base format model tokenizer jinja engine doppler
 allow cli base format model tokenizer jinja grammar import convert hub engine bench debug serve gpu cpu/cases
 families=$(grep -rniE 'gemma|gpt.?oss|llama|qwen' src --include='*.cpp' --include='*.h' --include='*.wgsl' 2>/dev/null |
@@ -85,10 +85,10 @@ budget ref 644
 budget cpu 8477
 budget gpu 17097
 budget debug 4495
-budget cluster 1520
+budget cluster 2096
 budget engine 4128
 budget bench 2835
-budget serve 5083
-budget cli 7112
+budget serve 5596
+budget cli 7265
 budget api 675
 exit $status

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/say.h"
+#include "cli/batch_queue.h"
 #include "cli/interrupt.h"
 #include "cli/other_rank.h"
 #include "cli/serving.h"
@@ -92,12 +93,10 @@ void add_batch(Verb app) {
   Verb verb = app.add_verb("batch", "Answer a file of requests in OpenAI's batch form");
   verb.add_option("input", a->input,
                   "Requests, one JSON object on each line: custom_id, url (/v1/chat/completions, /v1/completions, "
-                  "/v1/responses or /v1/embeddings) and body")
-      .required();
+                  "/v1/responses or /v1/embeddings) and body");
   verb.add_option("output", a->output,
                   "Answers, one on each line, found by custom_id; until all are there OUTPUT.incomplete, with which "
-                  "the same command goes on, whatever ended it")
-      .required();
+                  "the same command goes on, whatever ended it");
   verb.add_option("models", a->models,
                   "What doppler run takes, or NAME=MODEL (default: the model that ships with Doppler); a body's model "
                   "chooses, and the first answers bodies without one");
@@ -110,7 +109,18 @@ void add_batch(Verb app) {
       .show_default();
   add_engine_options(verb, a->engine);
   verb.footer("Example:\n  doppler batch requests.jsonl answers.jsonl models/tiny");
-  verb.callback([a] { run_batch(*a); });
+  const auto worked = std::make_shared<bool>(false);
+  add_batch_queue(verb, worked);
+  verb.callback([a, worked] {
+    if (*worked) return;
+    if (a->output.empty()) {
+      fail({.code = ErrorCode::kUsage,
+            .what = "a batch wants the file with the requests and one for the answers",
+            .where = "doppler batch",
+            .todo = "doppler batch requests.jsonl answers.jsonl, or --help"});
+    }
+    run_batch(*a);
+  });
 }
 
 }  // namespace doppler

@@ -23,5 +23,3 @@ struct MpiPlugin {
   int (*finalize)() = nullptr;
   const char* library = nullptr;  // "Open MPI v4.1.4, …"
 };
-
-using MpiPluginFunction = const MpiPlugin* (*)();

@@ -1,6 +1,5 @@
 #include "cluster/mpi_transport.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,7 +7,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
-#include <filesystem>
 #include <list>
 #include <mutex>
 #include <string>
@@ -18,6 +16,7 @@
 #include "base/error.h"
 #include "base/say.h"
 #include "cluster/mpi_plugin.h"
+#include "cluster/plugin.h"
 
 namespace doppler {
 namespace {
@@ -43,32 +42,12 @@ int from_environment(std::initializer_list<const char*> names) {
 }
 
 const MpiPlugin& plugin() {
-  std::vector<std::string> places;
-  if (const char* told = std::getenv("DOPPLER_MPI")) {
-    places = {told};
-  } else {
-    std::error_code ignored;
-    const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
-    places = {folder / kMpiPluginFile, folder.parent_path() / "lib/doppler" / kMpiPluginFile};
-  }
-  std::string why;
-  for (const std::string& place : places) {
-    // RTLD_GLOBAL: Open MPI's own plug-ins look for its symbols.
-    void* library = dlopen(place.c_str(), RTLD_NOW | RTLD_GLOBAL);
-    if (!library) {
-      why += fmt::format("{}{}", why.empty() ? "" : "; ", dlerror());
-      continue;
-    }
-    const auto get = reinterpret_cast<MpiPluginFunction>(dlsym(library, kMpiPluginSymbol));
-    const MpiPlugin* found = get ? get() : nullptr;
-    if (found && found->version == kMpiPluginVersion) return *found;
-    why += fmt::format("{}{} is of another version of Doppler", why.empty() ? "" : "; ", place);
-  }
-  fail({.code = ErrorCode::kUnsupported,
-        .what = "this program was started as several ranks, and its part for MPI is not here",
-        .where = kMpiPluginFile,
-        .got = why,
-        .todo = "Install libopenmpi-dev and build Doppler again, or name the file in DOPPLER_MPI"});
+  return *static_cast<const MpiPlugin*>(load_plugin({.file = kMpiPluginFile,
+                                                     .variable = "DOPPLER_MPI",
+                                                     .symbol = kMpiPluginSymbol,
+                                                     .version = kMpiPluginVersion,
+                                                     .needed = "this program was started as several ranks",
+                                                     .package = "libopenmpi-dev"}));
 }
 
 class Ranks : public MpiTransport {
