@@ -30,7 +30,7 @@ def verbs_of(text):
 def chapters(program, verb=()):
     text = help_of(program, verb)
     verbs = verbs_of(text)
-    if verb and not verbs:
+    if verb and (not verbs or "\nPositionals:\n" in text):
         yield f"## doppler {' '.join(verb)}\n\n```\n{text.rstrip()}\n```\n"
     elif not verb:
         yield f"```\n{text.rstrip()}\n```\n"

@@ -24,6 +24,7 @@ class Verb:
         self.verbs = [Verb(program, (*path, name)) for name in names]
         section = re.search(r"\nOptions:\n((?: .*\n)+)", self.text)
         lines = re.sub(r"\n {20,}", "  ", section.group(1)) if section else ""
+        self.takes = "\nPositionals:\n" in self.text  # arguments of its own, beside its verbs
         self.options = []
         for line in lines.splitlines():
             names, argument, about = re.match(r"  (-\S+)(?: (\S.*?))?  +(\S.*)$", line).groups()
@@ -53,7 +54,7 @@ def man_page(root, version):
            "A model is an RDRR folder, a GGUF file (any part of a split one) or a Hugging Face folder.",
            "Every verb takes the options of the program, too."]
     for verb in root.all():
-        if verb.verbs and verb.path:
+        if verb.verbs and verb.path and not verb.takes:
             continue
         out.append(f'.SH "{" ".join(("doppler", *verb.path)).upper()}"')
         out += [man_text(verb.about)] if verb.path else []
@@ -109,8 +110,9 @@ def zsh(root):
         if verb.verbs:
             out += ["    '1: :->verb' '*:: :->rest'", '  case $state in', "    verb)", "      verbs=("]
             out += [f"        '{v.path[-1]}:{zsh_quoted(v.about)}'" for v in verb.verbs]
-            out += ["      )", "      _describe verb verbs ;;", "    rest)", "      case $line[1] in"]
+            out += ["      )", f"      _describe verb verbs{'; _files' if verb.takes else ''} ;;", "    rest)", "      case $line[1] in"]
             out += [f"        {v.path[-1]}) {'_'.join(('_doppler', *(p.replace('-', '_') for p in v.path)))} ;;" for v in verb.verbs]
+            out += ["        *) _files ;;"] if verb.takes else []
             out += ["      esac ;;", "  esac"]
         else:
             out.append("    '*: :_files'")
