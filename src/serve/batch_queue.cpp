@@ -19,8 +19,8 @@ using namespace std::chrono_literals;
 
 constexpr size_t kAtOnce = 256;  // requests that are stored before one waits, and bytes of them
 constexpr size_t kBytesAtOnce = 8 << 20;
-constexpr uint64_t kOften = 3;       // handed out more often than that, a request runs alone
-constexpr uint64_t kTriesAlone = 2;  // after which it is given up
+constexpr uint64_t kOften = 3;        // handed out more often than that, a request runs alone
+constexpr uint64_t kTriesAlone = 10;  // after which it is given up
 constexpr int kFetchAtOnce = 64;
 constexpr int kFetchMs = 500;
 constexpr double kLookEvery = 0.5;  // seconds, whether all is done

@@ -7,7 +7,7 @@
 // the number of a message says which; its description says of which file. doppler-NAME-out has
 //   doppler.NAME.out.answer    lines of answers
 //   doppler.NAME.out.tried.N   request N, which was handed out often, begins to run alone
-//   doppler.NAME.out.dead      requests that are given up: twice their worker died with nothing else running
+//   doppler.NAME.out.dead      requests that are given up: ten times their worker died with nothing else running
 #pragma once
 
 #include "cluster/job_queue.h"
