@@ -86,7 +86,7 @@ budget cpu 8477
 budget gpu 17097
 budget debug 4495
 budget cluster 2096
-budget engine 4128
+budget engine 4150
 budget bench 2835
 budget serve 5596
 budget cli 7265

@@ -98,7 +98,7 @@ void add_batch_queue(Verb batch, const std::shared_ptr<bool>& worked) {
     queue_job(
         *a, "requests",
         [&](const serve::QueueOptions& queue, serve::BatchOptions options) {
-          options.models = model_specs(a->models);
+          options.models = model_specs(a->models, a->engine.adapters);
           options.engine = engine_options(a->engine, a->sequences);
           options.engine.queue = 2 * a->sequences;
           options.engine.on_event = [](const serve::EngineEvent& event) {

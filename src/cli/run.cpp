@@ -213,8 +213,14 @@ void check_together(const RunArguments& a) {
 // `draft` may be null.
 std::unique_ptr<Session> start_session(RunArguments& a, const LoadedModel& model, const LoadedModel* draft) {
   if (draft) check_draft(*draft, model, a.speculate);
-  const SessionWishes wishes{a.backend,    a.device,        a.context,    a.threads,
-                             a.gpu_memory, !a.no_self_test, !a.no_verify, adapter_specs(a.adapters),
+  const SessionWishes wishes{a.backend,
+                             a.device,
+                             a.context,
+                             a.threads,
+                             a.gpu_memory,
+                             !a.no_self_test,
+                             !a.no_verify,
+                             adapter_specs(a.adapters),
                              parse_kernel_wishes(a.kernel)};
   std::string backend_name;
   std::unique_ptr<Session> session = open_session(model, wishes, [&](const BackendChoice& backend, int context) {

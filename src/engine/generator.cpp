@@ -149,8 +149,8 @@ void Generator::fail_requests() {
     scheduler_.cancel(id);  // its pages are needed to look for the step
     const Answer& answer = request.answers[static_cast<size_t>(request.not_finite)];
     const size_t prompt = answer.text().size() - answer.result().token_ids.size();
-      const Error error = answer.fault() ? *answer.fault()
-                                         : explain_not_finite(executor_, answer.text(), prompt, request.adapters);
+    const Error error =
+        answer.fault() ? *answer.fault() : explain_not_finite(executor_, answer.text(), prompt, request.adapters);
     if (request.on_event)
       request.on_event({.id = {id, request.not_finite}, .so_far = &answer.result(), .failure = &error});
   }

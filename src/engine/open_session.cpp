@@ -29,15 +29,14 @@ std::unique_ptr<Executor> open_executor(const LoadedModel& model, const SessionW
   const int context = context_of(model, wishes);
   const BackendChoice backend = choose_backend(wishes.backend, wishes.device);
   if (chosen) chosen(backend, context);
-  std::unique_ptr<Executor> executor = make_executor(
-      model, backend.name,
-      {.context = context,
-       .threads = wishes.threads,
-       .device = wishes.device,
-       .gpu_memory = wishes.gpu_memory,
-       .adapters = load_adapters(model, wishes.adapters),
-       .kernels = wishes.kernels},
-      wishes.verify);
+  std::unique_ptr<Executor> executor = make_executor(model, backend.name,
+                                                     {.context = context,
+                                                      .threads = wishes.threads,
+                                                      .device = wishes.device,
+                                                      .gpu_memory = wishes.gpu_memory,
+                                                      .adapters = load_adapters(model, wishes.adapters),
+                                                      .kernels = wishes.kernels},
+                                                     wishes.verify);
   if (backend.name == "webgpu" && wishes.self_test) self_test(*executor, model);
   trace_steps(*executor, model);
   return executor;
