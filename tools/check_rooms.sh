@@ -89,6 +89,6 @@ budget cluster 2096
 budget engine 4150
 budget bench 2835
 budget serve 5596
-budget cli 7265
+budget cli 7270
 budget api 675
 exit $status
