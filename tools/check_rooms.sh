@@ -77,9 +77,9 @@ budget format 3590
 budget tokenizer 3750
 budget jinja 6900
 budget grammar 3540
-budget model 3535
+budget model 3555
 budget import 4239
-budget convert 2930
+budget convert 2940
 budget hub 2100
 budget ref 644
 budget cpu 8477

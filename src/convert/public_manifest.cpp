@@ -115,6 +115,14 @@ void add_public_parts(std::span<const RdrrTensorEntry> tensors, Json& manifest) 
     inference["normalization"][flag] =
         std::any_of(tensors.begin(), tensors.end(), [&](const auto& t) { return t.name.ends_with(end); });
   }
+  // Projections name their tensors, which are called after their slots.
+  Json& postprocessor = inference["output"]["embeddingPostprocessor"];
+  for (size_t i = 0; postprocessor.is_object() && i < postprocessor["projections"].size(); ++i) {
+    const std::string slot = fmt::format("dense{}.", i);
+    const auto tensor =
+        std::find_if(tensors.begin(), tensors.end(), [&](const auto& t) { return t.name.starts_with(slot); });
+    if (tensor != tensors.end()) postprocessor["projections"][i]["weightTensor"] = tensor->name;
+  }
   if (!inference.contains("chatTemplate")) inference["chatTemplate"] = {{"type", nullptr}, {"enabled", false}};
 
   const std::string activation = inference["ffn"]["activation"] == "gelu" ? "gelu" : "silu";

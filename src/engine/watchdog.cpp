@@ -7,8 +7,6 @@
 namespace doppler {
 namespace {
 
-constexpr size_t kTellEvery = 64;  // tokens, of an answer that repeats itself
-
 class Watchdog : public AnswerWatch {
  public:
   Watchdog(const LoadedModel& model, bool stops, bool gpu)
@@ -21,7 +19,8 @@ class Watchdog : public AnswerWatch {
 
   std::optional<Error> look(std::span<const int32_t> answer) override {
     const std::optional<std::string> repeated = HealthWatch::repeated(answer);
-    if (!repeated || (!stops_ && answer.size() % kTellEvery != 0)) return std::nullopt;
+    // Told once, when it begins.
+    if (!repeated || (!stops_ && HealthWatch::repeated(answer.first(answer.size() - 1)))) return std::nullopt;
     return tell(
         {"logits", static_cast<int>(answer.size()), "the answer repeats itself", "an answer that goes on", *repeated});
   }

@@ -277,22 +277,36 @@ float offset_of(const Json& normalization, const std::string& where) {
 
 EmbeddingConfig read_embedding(const Json& in, const std::string& where) {
   EmbeddingConfig out;
-  const std::string pooling = require_string(in, "pooling", where);
+  const std::string pooling = require_string(in, "poolingMode", where);
   for (const Pooling known : {Pooling::kMean, Pooling::kLast}) {
     if (pooling == name_of(known)) out.pooling = known;
   }
   if (out.pooling == Pooling::kNone) {
     fail({.code = ErrorCode::kUnsupported,
           .what = "rows of tokens become one in an unknown way",
-          .where = where + ".pooling",
+          .where = where + ".poolingMode",
           .expected = "mean or last",
           .got = brief(Json(pooling))});
   }
-  if (find(in, "dense")) {
-    for (const double width : numbers_in(in, "dense", where))
-      out.dense.push_back(static_cast<int>(std::clamp(width, 0.0, 1.0 * (1 << 28))));
+  const auto refuse = [&](const std::string& key, const char* expected, const Json& got) {
+    fail({.code = ErrorCode::kUnsupported,
+          .what = "the manifest asks for something that this engine does not compute",
+          .where = where + "." + key,
+          .expected = expected,
+          .got = brief(got)});
+  };
+  if (find(in, "projections")) {
+    for (const Json& projection : require_array(in, "projections", where)) {
+      const std::string here = where + ".projections";
+      if (const Json* bias = find(projection, "biasTensor")) refuse("projections.biasTensor", "null", *bias);
+      if (require_string(projection, "activation", here) != "identity")
+        refuse("projections.activation", "identity", projection["activation"]);
+      out.dense.push_back(small_int(projection, "outputSize", here));
+    }
   }
-  out.normalize = bool_or(in, "normalize", true, where);
+  const Json* length = find(in, "normalize");
+  if (length && *length != Json("l2")) refuse("normalize", "l2 or null", *length);
+  out.normalize = length != nullptr;
   return out;
 }
 
@@ -473,9 +487,20 @@ void write_model_config(const ModelConfig& c, Json& manifest) {
                          {"embeddingPostprocessor", nullptr},
                          {"finalLogitSoftcapping", optional(c.logit_softcap)}};
   if (!c.makes_text()) {  // who does not know these keys refuses them
-    inference["output"]["embeddingPostprocessor"] = {{"pooling", std::string(name_of(c.embedding.pooling))},
-                                                     {"dense", c.embedding.dense},
-                                                     {"normalize", c.embedding.normalize}};
+    Json projections = Json::array();
+    int width = c.hidden;
+    for (const int out : c.embedding.dense) {
+      projections.push_back({{"weightTensor", fmt::format("dense{}", projections.size())},
+                             {"biasTensor", nullptr},
+                             {"inputSize", width},
+                             {"outputSize", out},
+                             {"activation", "identity"}});
+      width = out;
+    }
+    inference["output"]["embeddingPostprocessor"] = {{"poolingMode", std::string(name_of(c.embedding.pooling))},
+                                                     {"includePrompt", true},
+                                                     {"projections", std::move(projections)},
+                                                     {"normalize", c.embedding.normalize ? Json("l2") : Json()}};
   }
   inference["layerPattern"] = {{"type", nullptr}, {"globalPattern", nullptr}, {"period", nullptr}, {"offset", nullptr}};
   inference["layerPattern"].update(write_pattern(c));

@@ -46,7 +46,7 @@ constexpr Section kSections[] = {
     {"inference.output",
      "tieWordEmbeddings scaleEmbeddings embeddingScale logitInputScale finalLogitSoftcapping embeddingVocabSize "
      "embeddingTranspose=false embeddingPostprocessor lmHeadBiasTensor=null logitScale=1"},
-    {"inference.output.embeddingPostprocessor", "pooling dense normalize"},
+    {"inference.output.embeddingPostprocessor", "poolingMode includePrompt=true projections normalize"},
     {"inference.layerPattern",
      "type period offset globalPattern layerTypes layers residualBranchScale layerScale "
      "layerHeadDims layerKeyValueHeads layerFeedForwards layerKeysOf valuesAreKeys"},

@@ -29,7 +29,7 @@ constexpr std::pair<const char*, const char*> kFields[] = {
      "ropeLocalYarnOriginalMaxPos:p? longropeShortFactor:l? longropeLongFactor:l? longropeOriginalMaxPos:p?"},
     {"output",
      "tieWordEmbeddings:b scaleEmbeddings:b embeddingScale:p? logitInputScale:p embeddingTranspose:b "
-     "finalLogitSoftcapping:p? embeddingVocabSize:p? embeddingPostprocessor:l?"},
+     "finalLogitSoftcapping:p? embeddingVocabSize:p? embeddingPostprocessor:o?"},
     {"layerPattern", "type:s globalPattern:s? period:p? offset:n? residualBranchScale:p"},
     {"chatTemplate", "type:s? enabled:b"},
     {"session", "compute:o kvcache:o decodeLoop:o perLayerInputs:o"},

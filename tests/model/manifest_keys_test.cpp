@@ -123,14 +123,16 @@ const std::vector<Key>& keys_that_are_read() {
       {"inference.output.embeddingScale", 12},
       {"inference.output.logitInputScale", 0.25},
       {"inference.output.embeddingVocabSize", 90},
-      {"inference.output.embeddingPostprocessor", {{"pooling", "mean"}}},
-      {"inference.output.embeddingPostprocessor.dense",
-       {32, 16},
-       {{"inference.output.embeddingPostprocessor.pooling", "mean"}}},
+      {"inference.output.embeddingPostprocessor", {{"poolingMode", "mean"}}},
+      {"inference.output.embeddingPostprocessor.projections",
+       parse_json(R"([{"weightTensor": "dense0", "biasTensor": null, "inputSize": 64, "outputSize": 32,
+                       "activation": "identity"}])",
+                  "projections"),
+       {{"inference.output.embeddingPostprocessor.poolingMode", "mean"}}},
       {"inference.output.embeddingPostprocessor.normalize",
-       false,
-       {{"inference.output.embeddingPostprocessor.pooling", "mean"}}},
-      {"inference.attention.causal", false, {{"inference.output.embeddingPostprocessor.pooling", "last"}}},
+       "l2",
+       {{"inference.output.embeddingPostprocessor.poolingMode", "mean"}}},
+      {"inference.attention.causal", false, {{"inference.output.embeddingPostprocessor.poolingMode", "last"}}},
       {"inference.layerPattern.type", "uniform"},
       {"inference.layerPattern.globalPattern",
        "odd",
@@ -182,8 +184,9 @@ const std::vector<Key>& keys_that_are_refused() {
       {"inference.ffn.branchMode", "dense_plus_moe"},
       {"inference.rope.ropeInterleaved", true},
       {"inference.output.embeddingTranspose", true},
-      {"inference.output.embeddingPostprocessor.poolingMode", "mean"},
-      {"inference.output.embeddingPostprocessor.pooling", "max"},
+      {"inference.output.embeddingPostprocessor.poolingMode", "max"},
+      {"inference.output.embeddingPostprocessor.pooling", "mean"},
+      {"inference.output.embeddingPostprocessor.includePrompt", false},
       {"inference.output.lmHeadBiasTensor", "lm_head.bias"},
       {"inference.diffusionGemma", {{"canvasLength", 256}}},
       {"inference.sequence", {{"alphabet", "nucleotide"}}},
@@ -271,6 +274,21 @@ TEST(ManifestKeys, EveryKeyOfTheSchemaIsTried) {
   };
   const Json manifest = plain_manifest();
   for (const char* part : {"architecture", "moeConfig", "inference"}) walk(manifest[part], part);
+}
+
+TEST(ManifestKeys, VectorsThatAreMadeOtherwiseAreRefused) {
+  const std::pair<const char*, const char*> kOthers[] = {
+      {"normalize", R"({"poolingMode": "mean", "normalize": "l1"})"},
+      {"projections.activation",
+       R"({"poolingMode": "mean", "projections": [{"activation": "tanh", "outputSize": 8}]})"},
+      {"projections.biasTensor", R"({"poolingMode": "last", "projections": [{"biasTensor": "b", "outputSize": 8}]})"}};
+  for (const auto& [key, text] : kOthers) {
+    const Json value = parse_json(text, key);
+    EXPECT_THAT(testing::sentence([&] {
+                  read_model_config(with({{"inference.output.embeddingPostprocessor", value}}), "manifest.json");
+                }),
+                AllOf(HasSubstr("does not compute"), HasSubstr(std::string("embeddingPostprocessor.") + key)));
+  }
 }
 
 TEST(ManifestKeys, UnknownKeysAreRefusedUnlessTheyAreNull) {
