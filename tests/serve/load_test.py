@@ -263,7 +263,7 @@ def main():
     parse = argparse.ArgumentParser()
     parse.add_argument("program")
     parse.add_argument("--clients", type=int, default=12)
-    parse.add_argument("--seconds", type=float, default=8)
+    parse.add_argument("--seconds", type=float, default=4)
     parse.add_argument("--hours", type=float, default=0)
     parse.add_argument("--backend", default="cpu")
     parse.add_argument("--seed", type=int, default=int(time.time()))
