@@ -41,22 +41,22 @@ const parts = () => page.evaluate(async () => {
   }
   return found;
 });
-const keptBytes = async () => Object.entries(await parts()).filter(([name]) => /shard_/.test(name)).reduce((sum, [, size]) => sum + size, 0);
+const keptBytes = async () => Object.entries(await parts()).filter(([name]) => /shard_\d/.test(name)).reduce((sum, [, size]) => sum + size, 0);
 
 test('a cancelled download goes on where it was', async () => {
   server.fault = halt(300_000, false);
   const first = await tryLoad(page, url, {cancelAt: 300_000});
   assert.equal(first.code, 'cancelled');
   // None of them came to an end, so they were fetched side by side.
-  assert.equal(server.requests.filter(({path}) => /shard_/.test(path)).length, 3);
+  assert.equal(server.requests.filter(({path}) => /shard_\d/.test(path)).length, 3);
   const kept = await keptBytes();
   assert.ok(kept >= 300_000, `${kept} bytes were kept`);
   server.fault = null;
   server.requests.length = 0;
   const second = await tryLoad(page, url);
   assert.equal(second.info?.id, 'llama-a', second.message);
-  assert.ok(server.requests.some(({path, range}) => /shard_/.test(path) && /^bytes=\d+-$/.test(range)));
-  assert.equal(server.bytesOf(/shard_/), shardBytes(folder) - kept);
+  assert.ok(server.requests.some(({path, range}) => /shard_\d/.test(path) && /^bytes=\d+-$/.test(range)));
+  assert.equal(server.bytesOf(/shard_\d/), shardBytes(folder) - kept);
 });
 
 test('a broken connection is taken up again without being told', async () => {
@@ -86,7 +86,7 @@ test('a tab closed during a download corrupts nothing', async () => {
   server.requests.length = 0;
   const loaded = await tryLoad(page, url);
   assert.equal(loaded.info?.id, 'llama-a', loaded.message);
-  assert.equal(server.bytesOf(/shard_/), shardBytes(folder) - kept);
+  assert.equal(server.bytesOf(/shard_\d/), shardBytes(folder) - kept);
 });
 
 test('a damaged shard is found by its hash, and a sound one replaces it', async () => {
@@ -145,7 +145,7 @@ test('a server without ranges, and one that answers errors, are dealt with', asy
   server.fault = halt(300_000, false);
   assert.equal((await tryLoad(page, url, {cancelAt: 300_000})).code, 'cancelled');
   server.fault = (request, response, path) => {
-    if (!/shard_/.test(path)) return false;
+    if (!/shard_\d/.test(path)) return false;
     response.writeHead(200).end(readFileSync(path));
     return true;
   };
@@ -183,7 +183,7 @@ test('a model that does not fit is refused before a byte of it is fetched', asyn
   await session.send('Storage.overrideQuotaForOrigin', {origin});
   assert.equal(refused.code, 'quota');
   assert.match(refused.message, /^the model needs 3\.0 MB more, but the browser (allows this page only|does not give this page that much)/);
-  assert.equal(server.bytesOf(/shard_/), 0);
+  assert.equal(server.bytesOf(/shard_\d/), 0);
 });
 
 test('two tabs at once download a model once, and both have it', async () => {
@@ -191,7 +191,7 @@ test('two tabs at once download a model once, and both have it', async () => {
   const [one, two] = await Promise.all([tryLoad(page, url), tryLoad(other, url)]);
   assert.equal(one.info?.id, 'llama-a', one.message);
   assert.equal(two.info?.id, 'llama-a', two.message);
-  assert.equal(server.bytesOf(/shard_/), shardBytes(folder));
+  assert.equal(server.bytesOf(/shard_\d/), shardBytes(folder));
   const inUse = await other.evaluate(async (address) => (await import('/lib/index.js')).Doppler.remove(address).catch((e) => e.message), url);
   assert.match(inUse, /in use/);
   await other.close();
@@ -207,7 +207,7 @@ test('a changed model replaces only what has changed', async () => {
     return true;
   };
   assert.equal((await tryLoad(page, url)).info?.id, 'llama-b');
-  assert.equal(server.bytesOf(/shard_/), 0);
+  assert.equal(server.bytesOf(/shard_\d/), 0);
 });
 
 test('a server that lacks something says at once what', {timeout: 60_000}, async () => {
@@ -219,7 +219,7 @@ test('a server that lacks something says at once what', {timeout: 60_000}, async
   const visitor = await plainPage(context, lacking.origin);
   for (const [pattern, sentence] of [
     [/^\/models\//, /there is no model at .*manifest\.json/],
-    [/shard_/, /shard_\d+\.bin cannot be fetched: the server answers 404/],
+    [/shard_\d/, /shard_\d+\.bin cannot be fetched: the server answers 404/],
     [/doppler\.wasm/, /missing: .*doppler\.wasm answers 404.*load again/],
     [/sha256\.wasm/, /missing: .*sha256\.wasm answers 404.*load again/],
     [/service\.js/, /missing: .*worker\.js or a file it imports/],

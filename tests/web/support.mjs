@@ -88,7 +88,7 @@ export async function startServer(models = {}, pages = site) {
 /** Sends the first `bytes` of a shard and then nothing more, or breaks the connection. */
 export function halt(bytes, breakOff) {
   return (request, response, path) => {
-    if (!/shard_/.test(path)) return false;
+    if (!/shard_\d/.test(path)) return false;
     const content = readFileSync(path);
     const from = Number(/bytes=(\d+)-/.exec(request.headers.range ?? '')?.[1] ?? 0);
     response.writeHead(from ? 206 : 200, {
